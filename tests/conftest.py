@@ -1,0 +1,30 @@
+"""Sizes and profiles for all suites; no fixtures of the business.
+
+`pytest` runs the sizes of `make test`, `pytest --long` those of `make test-long`. Hypothesis is derandomised in the
+first, so that a red build is red again; a failure prints how to replay it in either.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("dev", max_examples=100, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("test", max_examples=300, derandomize=True, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("long", max_examples=10_000, **_COMMON)  # type: ignore[arg-type]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --long."""
+    parser.addoption("--long", action="store_true", help="run the large sizes of the same suites")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the Hypothesis profile that goes with the size, unless one was asked for by name."""
+    if not config.getoption("--hypothesis-profile", None):
+        settings.load_profile("long" if config.getoption("--long") else "test")
+
+
+@pytest.fixture(scope="session")
+def long(request: pytest.FixtureRequest) -> bool:
+    """Tell whether the large sizes were asked for."""
+    return bool(request.config.getoption("--long"))
