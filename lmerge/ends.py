@@ -1,0 +1,86 @@
+"""`EndIndex`: which half-frozen nodes have an end below a stable point, without looking at the others.
+
+The paper's stable step visits every half-frozen node (Algorithm R3, line 17). Ours visits those whose end lies below
+the new stable point. They are found here: nodes in buckets by end, and a heap of the distinct ends.
+
+An end that changes leaves its old entry behind, and so does a node that dies early. Such stale entries are skipped by
+whoever pops them, and `compact` removes them when they outnumber the live ones, so that space stays bounded by what is
+live and every operation stays O(log n) amortised.
+"""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from lmerge.elements import INFINITY
+
+Node = TypeVar("Node")
+
+
+class EndIndex(Generic[Node]):
+    """A multimap from ends to nodes that gives up the lowest ends first.
+
+    >>> index = EndIndex[str]()
+    >>> for end, node in [(20, "A"), (10, "B"), (20, "C")]:
+    ...     index.add(end, node)
+    >>> index.pop_below(20)
+    ['B']
+    >>> index.pop_below(21), len(index)
+    (['A', 'C'], 0)
+    """
+
+    __slots__ = ("_buckets", "_heap", "_size")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, list[Node]] = {}
+        # The keys of _buckets, each once.
+        self._heap: list[int] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return the number of entries, stale ones included."""
+        return self._size
+
+    def add(self, end: int, node: Node) -> None:
+        """Enter a node under an end. No stable point exceeds INFINITY, so such an end is not kept. O(log n)."""
+        if end == INFINITY:
+            return
+        bucket = self._buckets.get(end)
+        if bucket is None:
+            self._buckets[end] = [node]
+            heappush(self._heap, end)
+        else:
+            bucket.append(node)
+        self._size += 1
+
+    def pop_below(self, t: int) -> list[Node]:
+        """Remove and return the nodes with ``end < t``, stale entries included. O(k log n) for k distinct ends."""
+        nodes: list[Node] = []
+        while self._heap and self._heap[0] < t:
+            nodes += self._buckets.pop(heappop(self._heap))
+        self._size -= len(nodes)
+        return nodes
+
+    def compact(self, live: int, is_live: Callable[[int, Node], bool]) -> None:
+        """Remove stale entries if they outnumber the `live` ones. O(1) amortised over the entries added."""
+        if self._size <= 2 * live + 64:
+            return
+        # An end that went and came back was entered twice: dict.fromkeys.
+        kept = (
+            (end, [node for node in dict.fromkeys(nodes) if is_live(end, node)]) for end, nodes in self._buckets.items()
+        )
+        self._buckets = {end: nodes for end, nodes in kept if nodes}
+        self._heap = list(self._buckets)
+        heapify(self._heap)
+        self._size = sum(map(len, self._buckets.values()))
+
+    def check_invariants(self) -> None:
+        """Assert that heap, buckets and size tell the same."""
+        assert sorted(self._heap) == sorted(self._buckets)
+        assert all(self._buckets.values())
+        assert self._size == sum(map(len, self._buckets.values()))
+        assert INFINITY not in self._buckets
+
+    def entries(self) -> list[tuple[int, Node]]:
+        """Return all entries, for tests of those who use the index."""
+        return [(end, node) for end, nodes in self._buckets.items() for node in nodes]

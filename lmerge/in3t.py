@@ -1,0 +1,124 @@
+"""in3t, the index of R4 (paper 000, IV-E and Figure 1): in2t with a multiset of ends in place of one end.
+
+Top tier      the nodes, found by (vs, payload) (top_tier.py).
+Middle tier   for each stream, and for the output, what it says about the key.
+Bottom tier   the ends of the events with this key, and how many events have each. The paper takes a red-black tree; a
+              dict is smaller and faster for the few ends that a key has, and nothing needs their order.
+
+An end of a stream that the output has too needs no index of its own: the node is reached through the output's. So the
+ends of a stream are indexed only where the output lacks them (see top_tier.py).
+
+The output's multiset holds live ends only: what a stable has frozen is taken out, as it can never be compared again.
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from lmerge.elements import INFINITY, Payload
+from lmerge.top_tier import TopNode, TopTier
+
+Ends: TypeAlias = dict[int, int]
+"""A multiset of ends: end -> how many events have it, never 0."""
+
+
+class Node(TopNode):
+    """One live event key, with the ends that each stream and the output give its events."""
+
+    __slots__ = ("ends", "out")
+
+    def __init__(self, vs: int, payload: Payload, batch: int) -> None:
+        super().__init__(vs, payload, batch)
+        # The live ends in the output.
+        self.out: Ends = {}
+        # The ends in each stream, by slot. Ends below max_stable are never looked at.
+        self.ends: dict[int, Ends] = {}
+
+    def of(self, slot: int) -> Ends:
+        """Return the ends that a stream gives, not to be changed."""
+        return self.ends.get(slot, _NONE)
+
+
+_NONE: Ends = {}
+
+
+def total(ends: Ends) -> int:
+    """Return how many events a multiset of ends stands for."""
+    return sum(ends.values())
+
+
+class In3T(TopTier[Node]):
+    """The live nodes of R4."""
+
+    def add(self, vs: int, payload: Payload, batch: int) -> Node:
+        """Make a node for a new event key; it is unfrozen. O(log w)."""
+        return self.enter(Node(vs, payload, batch))
+
+    def increment(self, node: Node, slot: int, ve: int) -> None:
+        """Count one more event of a stream with this end. O(1), and O(log w) on a half-frozen node."""
+        ends = node.ends.get(slot)
+        if ends is None:
+            ends = node.ends[slot] = {}
+            if len(node.ends) > 2 * len(self._own_ends) + 4:
+                # A stream that left has left its ends here: shed them before they pile up.
+                node.ends = {slot: ends for slot, ends in node.ends.items() if slot in self._own_ends}
+        ends[ve] = ends.get(ve, 0) + 1
+        if node.frozen and ends[ve] == 1 and ve not in node.out:
+            self._own_ends[slot].add(ve, node)
+
+    def decrement(self, node: Node, slot: int, ve: int) -> None:
+        """Count one event less; there must be one. O(1)."""
+        ends = node.ends[slot]
+        if ends[ve] == 1:
+            del ends[ve]
+        else:
+            ends[ve] -= 1
+
+    def put_out(self, node: Node, ve: int) -> None:
+        """Count an event of an unfrozen node that has been put out. O(1)."""
+        node.out[ve] = node.out.get(ve, 0) + 1
+
+    def set_output(self, node: Node, out: Ends) -> None:
+        """Replace the output's live ends of a half-frozen node. O(s d + d log w) for s streams and d ends."""
+        before, node.out = node.out, out
+        self._index_ends(node, (end for end in out if end not in before), (end for end in before if end not in out))
+
+    def keep(self, node: Node) -> None:
+        """Go on with a node that `freeze_below` gave: it is half frozen now. O(s d + d log w)."""
+        super().keep(node)
+        self._index_ends(node, node.out, {end for ends in node.ends.values() for end in ends})
+
+    def _index_ends(self, node: Node, put_out: Iterable[int], uncovered: Iterable[int]) -> None:
+        """Enter ends that the output has now, and those of the streams that it has no longer, or never had."""
+        for end in put_out:
+            self._out_ends.add(end, node)
+        for end in uncovered:
+            for slot, ends in node.ends.items():
+                if end in ends and end not in node.out and slot in self._own_ends:
+                    self._own_ends[slot].add(end, node)
+
+    def touched(self, slot: int, t: int) -> list[Node]:
+        """Take the half-frozen nodes with an end below `t` in the output or in stream `slot`, each once.
+
+        A node that lives on must be given an output with ends at or above `t` only. O((k + stale) log w).
+        """
+        return self._pop_touched(slot, t)
+
+    def _is_output_end(self, end: int, node: Node) -> bool:
+        return end in node.out
+
+    def _is_own_end(self, slot: int, end: int, node: Node) -> bool:
+        return end in node.of(slot) and end not in node.out
+
+    def check_invariants(self) -> None:
+        """Assert what the code above relies on; for tests. O(everything)."""
+        super().check_invariants()
+        frozen = [node for node in self.nodes.values() if node.frozen]
+        assert all(node.out for node in frozen)
+        assert all(
+            count > 0
+            for node in self.nodes.values()
+            for ends in (node.out, *node.ends.values())
+            for count in ends.values()
+        )
+        out_ends = {(end, id(node)) for end, node in self._out_ends.entries()}
+        assert all((end, id(node)) in out_ends for node in frozen for end in node.out if end < INFINITY)

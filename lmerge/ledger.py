@@ -1,0 +1,57 @@
+"""The books of one merge: facts to hand over and counters to report. Every algorithm has one."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from lmerge.elements import Adjust, Element, Insert, Stable
+from lmerge.facts import Dropped, DropReason, Fact, StreamId
+from lmerge.state import Stats
+
+
+class Ledger:
+    """Counts what comes in, goes out and is dropped; keeps facts until they are taken."""
+
+    def __init__(self) -> None:
+        self._facts: list[Fact] = []
+        self._in: Counter[type[Element]] = Counter()
+        self._out: Counter[type[Element]] = Counter()
+        self._dropped: Counter[DropReason] = Counter()
+        self.missing = 0
+        self.kept = 0
+        self.divergences = 0
+
+    def note(self, fact: Fact) -> None:
+        """Keep a fact until `take`."""
+        self._facts.append(fact)
+
+    def close(
+        self, stream_id: StreamId, taken: Iterable[Element], output: Iterable[Element], dropped: dict[DropReason, int]
+    ) -> None:
+        """Book one call: what was taken of the input, what was put out, what had no effect and why."""
+        self._in.update(map(type, taken))
+        self._out.update(map(type, output))
+        for reason, number in dropped.items():
+            self._dropped[reason] += number
+            self._facts.append(Dropped(stream_id, reason, number))
+
+    def take(self) -> list[Fact]:
+        """Return the facts so far and forget them."""
+        facts, self._facts = self._facts, []
+        return facts
+
+    def stats(self, *, nodes: int, leader: StreamId | None) -> Stats:
+        """Return the counters, with what only the algorithm knows."""
+        return Stats(
+            inserts_in=self._in[Insert],
+            adjusts_in=self._in[Adjust],
+            stables_in=self._in[Stable],
+            inserts_out=self._out[Insert],
+            adjusts_out=self._out[Adjust],
+            stables_out=self._out[Stable],
+            dropped=dict(self._dropped),
+            missing=self.missing,
+            kept=self.kept,
+            divergences=self.divergences,
+            nodes=nodes,
+            leader=leader,
+        )

@@ -1,0 +1,110 @@
+"""Which streams a merge has, and which of them may lead (paper 000, V-B; exact in recovery-and-sink 5).
+
+A stream joins at J: from J on its TDB is complete, below it may lack events and hold junk. It is *joined* once the
+merge has reached J, that is ``max(reached, origin) >= J``; only a joined stream leads, for until then events that it
+lacks might be lost by following it. What "reached" means differs between the algorithms, so they say it.
+
+`origin` is where the merge itself begins: no stable below it is taken, since inputs need not agree there (J5), and
+streams that join at or below it are joined from the start (J4).
+"""
+
+from collections.abc import Iterator
+from itertools import count
+
+from lmerge.elements import MINUS_INFINITY, Hello, Payload, Skip
+from lmerge.errors import UsageError
+from lmerge.facts import StreamId
+
+
+class Stream:
+    """One incarnation of one input. A new incarnation is a new object with a new slot."""
+
+    __slots__ = ("count", "joined", "joins_at", "last_vs", "own_stable", "refeeding", "seen", "slot", "stream_id")
+
+    def __init__(self, stream_id: StreamId, slot: int, joins_at: int) -> None:
+        self.stream_id = stream_id
+        # Names the incarnation in the indexes. Slots are never used again, so what a stream that left has put there
+        # can stay until its node goes: nothing will read it.
+        self.slot = slot
+        self.joins_at = joins_at
+        # The largest stable that the stream itself has sent; its later elements are held against it.
+        self.own_stable = MINUS_INFINITY
+        self.joined = False
+        # Being re-fed after a recovery: its entries are incomplete, so it must not lead yet (E8).
+        self.refeeding = False
+        # R0 to R2: the vs of its last element; R1: how many it has delivered with that vs; R2: their payloads.
+        self.last_vs = MINUS_INFINITY
+        self.count = 0
+        self.seen: set[Payload] = set()
+
+
+class Membership:
+    """The attached streams of one merge."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self._streams: dict[StreamId, Stream] = {}
+        self._slots = count()
+        # Streams that may not lead yet; usually empty, so that asking costs nothing.
+        self._waiting: set[Stream] = set()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._streams.values())
+
+    def __contains__(self, stream_id: object) -> bool:
+        return stream_id in self._streams
+
+    def attach(self, stream_id: StreamId, joins_at: int) -> Stream:
+        """Add a stream under a new slot.
+
+        Raises:
+            UsageError: a stream with this id is attached already.
+        """
+        if stream_id in self._streams:
+            raise UsageError(f"stream {stream_id!r} is attached already: detach it first")
+        stream = self._streams[stream_id] = Stream(stream_id, next(self._slots), joins_at)
+        self._waiting.add(stream)
+        return stream
+
+    def detach(self, stream_id: StreamId) -> Stream:
+        """Forget a stream.
+
+        Raises:
+            UsageError: no stream with this id is attached.
+        """
+        stream = self[stream_id]
+        del self._streams[stream_id]
+        self._waiting.discard(stream)
+        return stream
+
+    def __getitem__(self, stream_id: StreamId) -> Stream:
+        try:
+            return self._streams[stream_id]
+        except KeyError:
+            raise UsageError(f"stream {stream_id!r} is not attached") from None
+
+    def reincarnate(self, stream: Stream, hello: Hello) -> Stream:
+        """Begin a new incarnation: everything that the old one said is void."""
+        self.detach(stream.stream_id)
+        return self.attach(stream.stream_id, hello.joins_at)
+
+    def skip(self, stream: Stream, skip: Skip, reached: int) -> None:
+        """Note that the stream lacks events with ``ve < before``: it joins there anew (RS 5.2)."""
+        stream.joins_at = max(stream.joins_at, skip.before)
+        if stream.joins_at > max(reached, self.origin):
+            stream.joined = False
+            self._waiting.add(stream)
+
+    def join(self, reached: int) -> list[Stream]:
+        """Mark the waiting streams that may lead now as joined, and return them in the order of attachment."""
+        if not self._waiting:
+            return []
+        bound = max(reached, self.origin)
+        ready = [s for s in self._waiting if s.joins_at <= bound and not s.refeeding]
+        for stream in ready:
+            stream.joined = True
+            self._waiting.discard(stream)
+        return sorted(ready, key=lambda stream: stream.slot)

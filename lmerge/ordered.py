@@ -1,0 +1,89 @@
+"""What R0, R1 and R2 share: inputs that only insert, in the order of vs (paper 000, III-C).
+
+Such streams need no index. The output follows whichever input is furthest, and an element that some input has gone past
+is dropped. Two things beyond the paper's listings:
+
+- A stream that joins late lacks events, so its elements must not move the output before it is joined: those below its
+  J are skipped, and at the first one at or above J the stream is *held* (RS 5.4). Using it would lose what lies between
+  (E6), dropping it would lose the element itself (E6b).
+- An insert below the output's own stable would be illegal and is dropped (E24): either its event was missing in the
+  input that led, or the inputs diverge.
+"""
+
+from abc import abstractmethod
+
+import msgspec
+
+from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
+from lmerge.facts import DropReason, Fact, Held, Rule, Violation
+from lmerge.membership import Stream
+from lmerge.merge import Merge
+from lmerge.state import MergeState
+
+
+class OrderedMerge(Merge):
+    """A merge of insert-only streams in the order of vs; the three algorithms differ in how they treat equal vs."""
+
+    strict = False
+    """Whether vs must rise with every element of a stream."""
+
+    def __init__(self, *, origin: int = MINUS_INFINITY) -> None:
+        super().__init__(origin=origin)
+        # The largest vs put out: an input that is behind it brings nothing new.
+        self._max_vs = MINUS_INFINITY
+
+    @abstractmethod
+    def _is_new(self, stream: Stream, element: Insert) -> bool | Violation:
+        """Tell whether an element with ``vs >= max_vs`` has not been put out yet, and note it."""
+
+    def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+        vs = element.vs
+        if vs < stream.last_vs or (self.strict and vs == stream.last_vs):
+            detail = f"{element} comes after an element with vs {stream.last_vs}"
+            return Violation(Rule.ORDERED, stream.stream_id, element, detail)
+        if not stream.joined and vs >= stream.joins_at:
+            return Held(stream.stream_id, element)
+        if not stream.joined or vs < self.origin:
+            self._drop(DropReason.BEFORE_JOIN)
+        elif vs < self._max_vs:
+            self._drop(DropReason.BEHIND)
+        elif vs < self._max_stable:
+            self._drop(DropReason.LATE_INSERT)
+        else:
+            new = self._is_new(stream, element)
+            if isinstance(new, Violation):
+                return new
+            if new:
+                self._max_vs = vs
+                output.append(element)
+                self._lead_joined(output)
+            else:
+                self._drop(DropReason.BEHIND)
+        stream.last_vs = vs
+        return None
+
+    def _adjust(self, stream: Stream, element: Adjust, output: list[Element]) -> Fact | None:  # noqa: ARG002
+        return Violation(Rule.INSERT_ONLY, stream.stream_id, element, f"{element} cannot be merged without an index")
+
+    def _stable(self, stream: Stream, stable: Stable, output: list[Element]) -> Fact | None:
+        if not stream.joined and stable.vc > stream.joins_at:
+            return Held(stream.stream_id, stable)
+        return super()._stable(stream, stable, output)
+
+    def _advance(self, stream: Stream, stable: Stable, output: list[Element]) -> None:
+        if self._max_stable < stable.vc >= self.origin:
+            self._max_stable = stable.vc
+            self._leader = stream
+            output.append(stable)
+
+    def _reached(self) -> int:
+        return max(self._max_stable, self._max_vs)
+
+    def dump(self) -> MergeState:
+        """Return the scalars; nothing has to be re-fed."""
+        return msgspec.structs.replace(super().dump(), max_vs=self._max_vs)
+
+    def load(self, state: MergeState) -> None:
+        """Go on from the scalars."""
+        self._max_vs = state.max_vs
+        super().load(state)

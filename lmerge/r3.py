@@ -1,0 +1,267 @@
+"""R3: inserts, adjusts and stables in any order, (payload, vs) a key (paper 000, IV-D).
+
+Assumes     (payload, vs) identifies at most one event of a stream at any time; otherwise only what stables promise.
+Keeps       one node per live (payload, vs) in `In2T`: the end that each stream gives it, and the end in the output.
+Insert      an unknown event is put out at once, unless it lies below max_stable: then it was settled before, and is
+            dropped (lines 5-9). The stream's end is noted (line 10).
+Adjust      the stream's end is noted, nothing goes out (lines 12-14).
+Stable      of stream s at t > max_stable, if s is joined. For every node that becomes half frozen now, and every
+            half-frozen one with an end below t: if the output's end differs from that in s and one of the two is about
+            to be frozen, adjust the output (lines 22-25); if the end in s is frozen, the node is done (lines 26-27). An
+            event that s lacks is taken back. Then the stable goes out (lines 28-29).
+Correct     after a stable t of s the output's fully frozen events are those of s, and the half-frozen ones match in
+            payload and vs: conditions C1 to C3 of section III-D, with L the largest of the L_m.
+Policies    lines 8 and 14 are where the paper leaves a choice (V-A): `OutputPolicy`.
+Missing     an event is in the output iff the stream that moved max_stable past its vs had it (V-C).
+Joining     the elements of a stream that has not joined count, its stables do not, until it is joined (RS 5.3).
+
+Two cases cannot arise between consistent streams, and must not make the output illegal when they arise all the same
+(trap 6): s lacks a node that is half frozen already, or ended it below max_stable. The output then stays as it is, is
+frozen as it is in time, and the contradiction is reported.
+
+Cost        Insert and adjust: O(log w) for w live nodes. Stable: O((f + k) (s + log w)) for f nodes that become half
+            frozen and k that have an end below t; the paper's loop takes O(h) on top for the h half-frozen nodes that
+            nothing happens to. Why nothing can be missed: see in2t.py. Space: O(w (p + s)) for payloads of size p.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from lmerge.divergence import claim, contradict
+from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Insert, Stable
+from lmerge.facts import Divergence, DropReason, Fact, Rule, StreamId, Violation
+from lmerge.in2t import NOT_OUTPUT, In2T, Node
+from lmerge.membership import Stream
+from lmerge.merge import Merge
+from lmerge.policies import Adjusts, Inserts, OutputPolicy, Quorum
+from lmerge.state import MergeState, NodeState, StreamState
+
+
+class R3(Merge):
+    """Merge streams with disorder and revisions, where (payload, vs) is a key."""
+
+    def __init__(self, *, origin: int = MINUS_INFINITY, policy: OutputPolicy | None = None) -> None:
+        super().__init__(origin=origin)
+        self._index = In2T()
+        self._policy = policy = policy or OutputPolicy()
+        self._first = policy.inserts is Inserts.FIRST
+        self._eager = policy.adjusts is Adjusts.EAGER
+
+    def _reached(self) -> int:
+        return self._max_stable
+
+    def _held(self) -> int:
+        return len(self._index)
+
+    # -- elements
+
+    def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+        vs, ve = element.vs, element.ve
+        node = self._index.nodes.get((vs, element.payload))
+        if node is None:
+            if vs < self._max_stable:  # line 6
+                self._drop(DropReason.FROZEN)
+                return None
+            node = self._index.add(vs, element.payload, self._batch)
+            node.ends[stream.slot] = ve
+            if self._first:
+                output.append(element)
+                node.out = ve
+                return None
+        elif stream.slot in node.ends:
+            return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
+        else:
+            self._index.set_end(node, stream.slot, ve)
+        if node.out == NOT_OUTPUT or self._eager:
+            self._react(stream, node, ve, output)
+        return None
+
+    def _adjust(self, stream: Stream, element: Adjust, output: list[Element]) -> Fact | None:
+        vs, ve = element.vs, element.ve
+        node = self._index.nodes.get((vs, element.payload))
+        if node is None and vs < self._max_stable:  # line 13
+            self._drop(DropReason.FROZEN)
+            return None
+        if node is None or node.ends.get(stream.slot) != element.vold:
+            return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
+        if ve == vs:
+            del node.ends[stream.slot]
+        else:
+            self._index.set_end(node, stream.slot, ve)
+        if self._eager:
+            self._react(stream, node, ve, output)
+        return None
+
+    def _advance(self, stream: Stream, stable: Stable, output: list[Element]) -> None:
+        t = stable.vc if stable.vc == INFINITY else stable.vc - self._policy.lag
+        if self._policy.inserts is Inserts.FULLY_FROZEN:
+            t = self._put_out_final(stream.slot, t, output)
+        if t <= self._max_stable or t < self.origin:  # line 16
+            return
+        for node in self._index.freeze_below(t):
+            self._freeze(stream, node, t, output)
+        for node in self._index.touched(stream.slot, t):
+            self._settle(stream, node, t, output)
+        self._index.compact()
+        self._max_stable = t
+        self._leader = stream
+        output.append(stable if t == stable.vc else Stable(t))
+
+    def _freeze(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
+        """Decide on a node that becomes half frozen: from now on it is in the output for good, or not at all."""
+        end = node.ends.get(stream.slot)
+        if end is None:  # line 20: the leading stream lacks it
+            if node.out != NOT_OUTPUT:
+                output.append(Adjust(node.payload, node.vs, node.out, node.vs))
+            self._ledger.missing += bool(node.ends)
+            self._index.delete(node)
+            return
+        if node.out == NOT_OUTPUT:
+            output.append(Insert(node.payload, node.vs, end))
+            node.out = end
+        elif end != node.out and (end < t or node.out < t):  # lines 22-25
+            output.append(Adjust(node.payload, node.vs, node.out, end))
+            node.out = end
+        if end < t:  # line 26
+            self._index.delete(node)
+        else:
+            self._index.keep(node)
+
+    def _settle(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
+        """Decide on a half-frozen node with an end below t, in the output or in the leading stream."""
+        self._report_divergence(stream, node)
+        end = node.ends.get(stream.slot)
+        if end is None or end < self._max_stable:  # trap 6: to follow the leading stream would be illegal
+            self._ledger.kept += 1
+            node.ends.pop(stream.slot, None)
+            if node.out < t:
+                self._index.delete(node)
+            return
+        if end != node.out:  # lines 22-25
+            output.append(Adjust(node.payload, node.vs, node.out, end))
+        if end < t:  # line 26
+            self._index.delete(node)
+        else:
+            self._index.set_output(node, end)
+
+    # -- policies other than the default
+
+    def _react(self, stream: Stream, node: Node, ve: int, output: list[Element]) -> None:
+        """Put out an event, or a change of its end, that the policy does not want to leave to the next stable."""
+        if node.out == NOT_OUTPUT:
+            if ve > node.vs and self._wanted(stream, node):
+                output.append(Insert(node.payload, node.vs, ve))
+                node.out = ve
+        elif ve != node.out and ve >= self._max_stable and self._heard(stream):
+            output.append(Adjust(node.payload, node.vs, node.out, ve))
+            self._index.set_output(node, ve if ve > node.vs else NOT_OUTPUT)
+
+    def _wanted(self, stream: Stream, node: Node) -> bool:
+        match self._policy.inserts:
+            case Inserts.FIRST:
+                return True
+            case Inserts.LEADING:
+                return self._heard(stream)
+            case Quorum() as quorum:
+                having = sum(member.slot in node.ends for member in self._members)
+                return having >= quorum.needed(len(self._members))
+            case _:  # half frozen, fully frozen: the next stable decides
+                return False
+
+    def _heard(self, stream: Stream) -> bool:
+        return self._policy.inserts is not Inserts.LEADING or stream is self._leader
+
+    def _put_out_final(self, slot: int, t: int, output: list[Element]) -> int:
+        """Put out, in the order of vs, what stream `slot` has finished, up to the first event that it has not.
+
+        Returns:
+            How far the output may be stable: up to the vs of that first event. No node is ever half frozen, so the
+            output is append-only.
+        """
+        if t <= self._max_stable or t < self.origin:
+            return t
+        while (first := self._index.first_unfrozen()) and first[0].vs < t:
+            vs = first[0].vs
+            if any(node.ends.get(slot, MINUS_INFINITY) >= t for node in first):
+                return vs
+            for node in self._index.freeze_below(vs + 1):
+                if slot in node.ends:
+                    output.append(Insert(node.payload, vs, node.ends[slot]))
+                else:
+                    self._ledger.missing += bool(node.ends)
+                self._index.delete(node)
+        return t
+
+    # -- what is reported
+
+    def _report_divergence(self, leader: Stream, node: Node) -> None:
+        end = node.ends.get(leader.slot)
+        if len(node.ends) >= len(self._members) and all(other == end for other in node.ends.values()):
+            return  # the common case, cheaply: all agree
+        claims = {}
+        for other in self._members:
+            if other is leader or not other.joined:
+                continue
+            joins_at = max(leader.joins_at, other.joins_at)
+            mine = claim(leader, node.vs, end, joins_at)
+            theirs = claim(other, node.vs, node.ends.get(other.slot), joins_at)
+            if contradict(mine, theirs):
+                claims[leader.stream_id], claims[other.stream_id] = str(mine), str(theirs)
+        if claims:
+            self._ledger.divergences += 1
+            self._ledger.note(Divergence(node.payload, node.vs, claims))
+
+    # -- streams and recovery
+
+    def _admit(self, stream: Stream) -> None:
+        self._index.admit(stream.slot)
+
+    def _forget(self, stream: Stream) -> None:
+        super()._forget(stream)
+        self._index.forget(stream.slot)
+
+    @property
+    def oldest_batch(self) -> int | None:
+        """The batch that made the oldest live node; None if there is none."""
+        return self._index.oldest_batch
+
+    def dump(self) -> MergeState:
+        """Return the scalars and the output's part of every node."""
+        nodes = (
+            NodeState(node.vs, node.payload, () if node.out == NOT_OUTPUT else (node.out,))
+            for node in self._index.nodes.values()
+        )
+        return msgspec.structs.replace(super().dump(), nodes=tuple(nodes))
+
+    def load(self, state: MergeState) -> None:
+        """Go on from a state; every stream of it has to be re-fed."""
+        super().load(state)
+        if self._policy.inserts is Inserts.FULLY_FROZEN:
+            return  # what was put out is final
+        for kept in state.nodes:
+            for ve in kept.ends:
+                self._index.add(kept.vs, kept.payload, self._batch).out = ve
+        for node in self._index.freeze_below(self._max_stable):
+            self._index.keep(node)
+
+    def _restore(self, stream: Stream, kept: StreamState) -> None:
+        super()._restore(stream, kept)
+        stream.refeeding = True
+
+    def refeed(self, stream_id: StreamId, elements: Sequence[Element], *, done: bool) -> None:
+        """Set a stream's ends again, silently and unchecked (RS 3.4); what it said of itself came with the state."""
+        super().refeed(stream_id, elements, done=done)
+        slot = self._members[stream_id].slot
+        for element in elements:
+            if not isinstance(element, Insert | Adjust):
+                continue
+            node = self._index.nodes.get((element.vs, element.payload))
+            if node is None:
+                if isinstance(element, Adjust) or element.vs < self._max_stable:
+                    continue
+                node = self._index.add(element.vs, element.payload, self._batch)
+            if element.ve > element.vs:
+                self._index.set_end(node, slot, element.ve)
+            else:
+                node.ends.pop(slot, None)

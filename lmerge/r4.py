@@ -1,0 +1,223 @@
+"""R4: no restrictions; the TDB is a multiset (paper 000, IV-E).
+
+Assumes     nothing but what stables promise: a payload and vs may have several events, with equal ends too.
+Keeps       one node per live (payload, vs) in `In3T`: for each stream and for the output the multiset of ends.
+Insert      an unknown key below max_stable was settled before: dropped (lines 5-6). The end is counted (line 8).
+            If the stream now has more events of an unfrozen key than the output, the insert goes out (lines 9-11).
+Adjust      the stream's counts change, nothing goes out (lines 13-15).
+Stable      of stream s at t > max_stable, if s is joined. For every node that becomes half frozen now, and every
+            half-frozen one with an end below t, the output is made to agree with s (lines 18-26): the ends below t are
+            the same, and so is the number of events beyond. Where the output has no end at or above t left, the node
+            is done (lines 27-28). Then the stable goes out (lines 29-30).
+Correct     the output has all events that s has fully frozen, and as many half-frozen ones per key (III-D, last lines).
+Missing     as in R3.
+
+`_reconcile` is the paper's AdjustOutputCount and AdjustOutput in one: it moves as few events as possible, prefers one
+adjust to a removal and an insert (trap 4), and only moves ends that a stable would freeze wrongly. It compares ends at
+or above max_stable only: below it a late joiner may lack events that the output has frozen (E10).
+
+What cannot arise between consistent streams (trap 6: a half-frozen event too many or too few) is left as it is, counted
+and reported; an event can be neither removed nor added once its vs is frozen.
+
+Cost        Insert and adjust: O(log w + d) for w live nodes and d different ends of the key. Stable:
+            O((f + k) (s d + log w)) for f nodes that become half frozen and k with an end below t, against
+            O(c lg w + h d) for the paper's, which visits all h half-frozen nodes. Space: O(w (p + s d)).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import msgspec
+
+from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
+from lmerge.facts import Divergence, DropReason, Fact, Rule, StreamId, Violation
+from lmerge.in3t import Ends, In3T, Node, total
+from lmerge.membership import Stream
+from lmerge.merge import Merge
+from lmerge.state import MergeState, NodeState, StreamState
+
+
+class R4(Merge):
+    """Merge streams with disorder, revisions and duplicates."""
+
+    def __init__(self, *, origin: int = MINUS_INFINITY) -> None:
+        super().__init__(origin=origin)
+        self._index = In3T()
+
+    def _reached(self) -> int:
+        return self._max_stable
+
+    def _held(self) -> int:
+        return len(self._index)
+
+    # -- elements
+
+    def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+        vs, ve, slot = element.vs, element.ve, stream.slot
+        node = self._index.nodes.get((vs, element.payload))
+        if node is None:
+            if vs < self._max_stable:  # line 6
+                self._drop(DropReason.FROZEN)
+                return None
+            node = self._index.add(vs, element.payload, self._batch)
+        self._index.increment(node, slot, ve)
+        if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
+            output.append(element)
+            self._index.put_out(node, ve)
+        return None
+
+    def _adjust(self, stream: Stream, element: Adjust, output: list[Element]) -> Fact | None:  # noqa: ARG002
+        vs, slot = element.vs, stream.slot
+        node = self._index.nodes.get((vs, element.payload))
+        if node is None and vs < self._max_stable:  # line 14
+            self._drop(DropReason.FROZEN)
+            return None
+        if node is None or element.vold not in node.of(slot):
+            return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
+        self._move(node, slot, element)
+        return None
+
+    def _move(self, node: Node, slot: int, element: Adjust) -> None:
+        self._index.decrement(node, slot, element.vold)
+        if element.ve > element.vs:
+            self._index.increment(node, slot, element.ve)
+
+    def _advance(self, stream: Stream, stable: Stable, output: list[Element]) -> None:
+        t = stable.vc
+        if t <= self._max_stable or t < self.origin:  # line 17
+            return
+        for node in self._index.freeze_below(t):
+            out = self._reconcile(stream.slot, node, t, output)
+            node.out = out
+            if out:
+                self._index.keep(node)
+            else:
+                self._index.delete(node)
+        for node in self._index.touched(stream.slot, t):
+            self._report_divergence(stream, node)
+            out = self._reconcile(stream.slot, node, t, output)
+            if out:
+                self._index.set_output(node, out)
+            else:
+                self._index.delete(node)
+        self._index.compact()
+        self._max_stable = t
+        self._leader = stream
+        output.append(stable)
+
+    def _reconcile(self, slot: int, node: Node, t: int, output: list[Element]) -> Ends:
+        """Make the output of a node agree with stream `slot` as far as a stable at t needs it.
+
+        Returns:
+            The output's ends at or above t.
+        """
+        if node.out == node.of(slot):  # the common case, cheaply: they agree
+            return {end: count for end, count in node.out.items() if end >= t}
+        mine = Counter({end: count for end, count in node.of(slot).items() if end >= self._max_stable})
+        out = Counter(node.out)
+        low, high = _split(mine, t)
+        low_out, high_out = _split(out, t)
+        beyond = total(high_out) - total(high)
+        # Events that must leave their end, and ends that must have one more event. Beyond t only the number counts.
+        leave = [*_sorted(low_out - low), *_sorted(high_out - high)[: max(0, beyond)]]
+        reach = [*_sorted(low - low_out), *_sorted(high - high_out)[: max(0, -beyond)]]
+        for old, new in zip_longest(leave, reach):
+            if old is not None and new is not None:
+                output.append(Adjust(node.payload, node.vs, old, new))
+            elif node.frozen:  # trap 6: too late to add or remove
+                self._ledger.kept += 1
+                continue
+            elif old is not None:
+                output.append(Adjust(node.payload, node.vs, old, node.vs))
+                self._ledger.missing += 1
+            else:
+                output.append(Insert(node.payload, node.vs, new))
+            out.subtract({old: 1} if old is not None else {})
+            out.update({new: 1} if new is not None else {})
+        return {end: count for end, count in out.items() if count and end >= t}
+
+    # -- what is reported
+
+    def _report_divergence(self, leader: Stream, node: Node) -> None:
+        """Compare what streams claim about a key: the ends below both their stables, and the number beyond (RS 9)."""
+        claims: dict[StreamId, str] = {}
+        for other in self._members:
+            bound = min(leader.own_stable, other.own_stable)
+            joins_at = max(leader.joins_at, other.joins_at)
+            if other is leader or not other.joined or node.vs >= bound or bound < joins_at:
+                continue
+            mine, theirs = (_claim(node.of(stream.slot), joins_at, bound) for stream in (leader, other))
+            if mine != theirs:
+                claims[leader.stream_id], claims[other.stream_id] = mine, theirs
+        if claims:
+            self._ledger.divergences += 1
+            self._ledger.note(Divergence(node.payload, node.vs, claims))
+
+    # -- streams and recovery
+
+    def _admit(self, stream: Stream) -> None:
+        self._index.admit(stream.slot)
+
+    def _forget(self, stream: Stream) -> None:
+        super()._forget(stream)
+        self._index.forget(stream.slot)
+
+    @property
+    def oldest_batch(self) -> int | None:
+        """The batch that made the oldest live node; None if there is none."""
+        return self._index.oldest_batch
+
+    def dump(self) -> MergeState:
+        """Return the scalars and the output's part of every node."""
+        nodes = (
+            NodeState(node.vs, node.payload, tuple(_sorted(Counter(node.out)))) for node in self._index.nodes.values()
+        )
+        return msgspec.structs.replace(super().dump(), nodes=tuple(nodes))
+
+    def load(self, state: MergeState) -> None:
+        """Go on from a state; every stream of it has to be re-fed. Ends below max_stable are left out."""
+        super().load(state)
+        for kept in state.nodes:
+            live = Counter(end for end in kept.ends if end >= self._max_stable)
+            if live:
+                self._index.add(kept.vs, kept.payload, self._batch).out = dict(live)
+        for node in self._index.freeze_below(self._max_stable):
+            self._index.keep(node)
+
+    def _restore(self, stream: Stream, kept: StreamState) -> None:
+        super()._restore(stream, kept)
+        stream.refeeding = True
+
+    def refeed(self, stream_id: StreamId, elements: Sequence[Element], *, done: bool) -> None:
+        """Count a stream's ends again, silently and unchecked (RS 3.4); what it said of itself came with the state."""
+        super().refeed(stream_id, elements, done=done)
+        slot = self._members[stream_id].slot
+        for element in elements:
+            if not isinstance(element, Insert | Adjust):
+                continue
+            node = self._index.nodes.get((element.vs, element.payload))
+            if isinstance(element, Adjust):
+                if node is not None and element.vold in node.of(slot):
+                    self._move(node, slot, element)
+                continue
+            if node is None:
+                if element.vs < self._max_stable:
+                    continue
+                node = self._index.add(element.vs, element.payload, self._batch)
+            self._index.increment(node, slot, element.ve)
+
+
+def _split(ends: Counter[int], t: int) -> tuple[Counter[int], Counter[int]]:
+    low = Counter({end: count for end, count in ends.items() if end < t})
+    return low, ends - low
+
+
+def _sorted(ends: Counter[int]) -> list[int]:
+    return sorted(ends.elements())
+
+
+def _claim(ends: Ends, joins_at: int, bound: int) -> str:
+    final = sorted(Counter({end: count for end, count in ends.items() if joins_at <= end < bound}).elements())
+    alive = sum(count for end, count in ends.items() if end >= bound)
+    return f"ends at {final}, {alive} alive at {bound}"

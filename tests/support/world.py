@@ -1,0 +1,121 @@
+"""A random world around a merge: inputs that present one logical stream, come, go, lag and come back.
+
+    world = World(random.Random(seed), "R3")
+    while world.step():
+        ...                 # after each step: world.output grew, or not
+    assert world.tdb == TDB(world.reference)
+
+After every output element the incremental checker judges the prefix, a TDB checks that it is legal, and the index
+checks its invariants. One joined input is always left, since otherwise events may be lost for good.
+"""
+
+import random
+
+from lmerge import (
+    INFINITY,
+    MINUS_INFINITY,
+    TDB,
+    CompatibilityChecker,
+    Divergence,
+    Element,
+    Event,
+    OutputPolicy,
+    Stable,
+    Violation,
+    create,
+)
+from lmerge.compatible import Order
+from tests.support.logical import events, present
+
+POLICIES = [
+    "first,lazy,max",
+    "first,eager",
+    "leading",
+    "leading,eager",
+    "half_frozen",
+    "half_frozen,eager",
+    "fully_frozen",
+    "quorum(2)",
+    "quorum(0.5),eager",
+    "first,lagging(7)",
+    "half_frozen,lagging(3)",
+]
+
+ORDERS = {"R0": Order.STRICTLY_BY_VS, "R1": Order.BY_VS, "R2": Order.BY_VS, "R3": Order.ANY, "R4": Order.ANY}
+
+
+class World:
+    """One merge, its inputs and everything that watches it."""
+
+    def __init__(self, rng: random.Random, algorithm: str, policy: str = "", *, size: int = 25) -> None:
+        self.rng = rng
+        self.algorithm = algorithm
+        finite = "fully_frozen" in policy  # what never ends is never final
+        self.reference = [
+            Event(e.payload, e.vs, e.vs + 9) if finite and e.ve == INFINITY else e
+            for e in events(rng, algorithm, count=size, horizon=60)
+        ]
+        self.merge = create(algorithm, policy=OutputPolicy.parse(policy) if policy else None)
+        self.checker = CompatibilityChecker(multiset=algorithm in ("R1", "R4"), order=ORDERS[algorithm])
+        self.output: list[Element] = []
+        self.elements = 0  # how many the merge has taken
+        self.tdb = TDB()
+        self.streams: dict[str, list[Element]] = {}
+        self.position: dict[str, int] = {}
+        self._names = iter(range(10**9))
+        for _ in range(rng.randrange(1, 4)):
+            self.attach(MINUS_INFINITY)
+
+    def attach(self, joins_at: int) -> None:
+        """Attach an input that presents the reference from its start, under a new name or a used one."""
+        free = [name for name in self.streams if name not in self.position]
+        name = self.rng.choice(free) if free and self.rng.random() < 0.5 else f"r{next(self._names)}"
+        self.streams[name] = present(self.algorithm, self.reference, self.rng, joins_at)
+        self.position[name] = 0
+        self.merge.attach(name, joins_at=joins_at)  # as its hello will say: who may go now depends on it
+        self.checker.attach(name)
+
+    def step(self) -> bool:
+        """Do one thing; False when every attached input has been read to its end."""
+        draw = self.rng.random()
+        if draw < 0.03 and len(self.position) < 5:
+            self.attach(self.rng.choice([MINUS_INFINITY, self.rng.randrange(5, 60)]))
+        elif draw < 0.05:
+            self._detach()
+        unread = [name for name, position in self.position.items() if position < len(self.streams[name])]
+        if not unread:
+            return False
+        self.feed(self.rng.choice(unread), self.rng.choice([1, 1, 1, 2, 5, 20]))
+        return True
+
+    def _detach(self) -> None:
+        name = self.rng.choice(sorted(self.position))
+        others = [other for other in self.position if other != name and self.merge.is_joined(other)]
+        if others:
+            self.merge.detach(name)
+            self.checker.leave(name)
+            del self.position[name]
+
+    def feed(self, name: str, count: int) -> list[Element]:
+        """Feed elements of one input and judge what comes out."""
+        batch = self.streams[name][self.position[name] : self.position[name] + count]
+        output = self.merge.process(name, batch)
+        taken = self.merge.consumed(name)
+        self.position[name] += taken
+        problems: list[object] = []
+        for element in batch[:taken]:
+            problems += self.checker.input(name, element)
+        for element in output:
+            self.tdb.apply(element)  # raises if it is illegal
+            problems += self.checker.output(element)
+        problems += [fact for fact in self.merge.take_facts() if isinstance(fact, Violation | Divergence)]
+        assert not problems, problems
+        self.output += output
+        self.elements += taken
+        if index := getattr(self.merge, "_index", None):
+            index.check_invariants()
+        return output
+
+    def inputs_end(self) -> bool:
+        """Tell whether the output has come to the end of the stream."""
+        return bool(self.output) and self.output[-1] == Stable(INFINITY)
