@@ -1,0 +1,1 @@
+"""Spark jobs that compute a query and write its result as a stream of elements."""

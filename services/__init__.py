@@ -1,0 +1,1 @@
+"""The processes of the service: merge, heartbeats, workload, and the `lmerge` command."""
