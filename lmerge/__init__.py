@@ -3,8 +3,17 @@
 The whole package is pure: no I/O, clock, thread or log. The one exception is `lmerge.kafka`.
 """
 
+from lmerge.choose import Algorithm, Choice, choose
+from lmerge.compatibility_checker import CompatibilityChecker
+from lmerge.compatible import check_compatible
+from lmerge.create import create
 from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Hello, Insert, Payload, Skip, Stable
 from lmerge.errors import IllegalElement, InputError, LMergeError, MalformedRecord, UsageError
+from lmerge.facts import Divergence, Dropped, DropReason, Fact, Held, Joined, Rule, Violation
+from lmerge.merge import Merge
+from lmerge.policies import Adjusts, Inserts, OutputPolicy, Quorum
+from lmerge.properties import StreamProperties
+from lmerge.state import MergeState, NodeState, Stats, StreamState
 from lmerge.tdb import TDB, Event, Freeze, freeze, reconstitute
 
 __all__ = [
@@ -12,19 +21,43 @@ __all__ = [
     "MINUS_INFINITY",
     "TDB",
     "Adjust",
+    "Adjusts",
+    "Algorithm",
+    "Choice",
+    "CompatibilityChecker",
+    "Divergence",
+    "DropReason",
+    "Dropped",
     "Element",
     "Event",
+    "Fact",
     "Freeze",
+    "Held",
     "Hello",
     "IllegalElement",
     "InputError",
     "Insert",
+    "Inserts",
+    "Joined",
     "LMergeError",
     "MalformedRecord",
+    "Merge",
+    "MergeState",
+    "NodeState",
+    "OutputPolicy",
     "Payload",
+    "Quorum",
+    "Rule",
     "Skip",
     "Stable",
+    "Stats",
+    "StreamProperties",
+    "StreamState",
     "UsageError",
+    "Violation",
+    "check_compatible",
+    "choose",
+    "create",
     "freeze",
     "reconstitute",
 ]

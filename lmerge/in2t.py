@@ -9,43 +9,36 @@ than through its own. So the ends of a stream are indexed only where they lie *b
 
 from typing import Final
 
-from lmerge.elements import INFINITY, MINUS_INFINITY, Payload
+import msgspec
+
+from lmerge.elements import INFINITY, MINUS_INFINITY
 from lmerge.top_tier import TopNode, TopTier
 
 NOT_OUTPUT: Final = MINUS_INFINITY
 """The output's end of a node that has not been put out (policies other than `first`; nodes being re-fed)."""
 
 
-class Node(TopNode):
+class Node(TopNode, eq=False, gc=False):
     """One live event key, with the end that each stream and the output give it."""
 
-    __slots__ = ("ends", "out")
-
-    def __init__(self, vs: int, payload: Payload, batch: int) -> None:
-        super().__init__(vs, payload, batch)
-        # The end in the output, or NOT_OUTPUT.
-        self.out = NOT_OUTPUT
-        # The end in each stream, by slot. A stream that has removed the event has none.
-        self.ends: dict[int, int] = {}
+    out: int = NOT_OUTPUT
+    """The end in the output, or NOT_OUTPUT."""
+    ends: dict[int, int] = msgspec.field(default_factory=dict)
+    """The end in each stream, by slot. A stream that has removed the event has none."""
 
 
 class In2T(TopTier[Node]):
     """The live nodes of R3."""
 
-    def add(self, vs: int, payload: Payload, batch: int) -> Node:
-        """Make a node for a new event key; it is unfrozen. O(log w)."""
-        return self.enter(Node(vs, payload, batch))
-
     def set_end(self, node: Node, slot: int, ve: int) -> None:
         """Note the end that a stream gives the event. O(1), and O(log w) if it lies below a half-frozen output's."""
-        out = node.out
+        out, ends = node.out, node.ends
         # One number object for all who agree: with many inputs this is most of what a node weighs.
-        node.ends[slot] = out if ve == out else ve
+        ends[slot] = out if ve == out else ve
         if node.frozen and ve < out:
             self._own_ends[slot].add(ve, node)
-        if len(node.ends) > 2 * len(self._own_ends) + 4:
-            # A stream that left has left its ends here: shed them before they pile up.
-            node.ends = {slot: end for slot, end in node.ends.items() if slot in self._own_ends}
+        if len(ends) > self.crowd:  # streams that left have left their ends here: shed them before they pile up
+            node.ends = {slot: end for slot, end in ends.items() if slot in self._own_ends}
 
     def set_output(self, node: Node, ve: int) -> None:
         """Note the end that the output has given the event. O(s + log w) for s streams if the node is half frozen."""

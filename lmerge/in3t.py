@@ -14,24 +14,22 @@ The output's multiset holds live ends only: what a stable has frozen is taken ou
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from lmerge.elements import INFINITY, Payload
+import msgspec
+
+from lmerge.elements import INFINITY
 from lmerge.top_tier import TopNode, TopTier
 
 Ends: TypeAlias = dict[int, int]
 """A multiset of ends: end -> how many events have it, never 0."""
 
 
-class Node(TopNode):
+class Node(TopNode, eq=False, gc=False):
     """One live event key, with the ends that each stream and the output give its events."""
 
-    __slots__ = ("ends", "out")
-
-    def __init__(self, vs: int, payload: Payload, batch: int) -> None:
-        super().__init__(vs, payload, batch)
-        # The live ends in the output.
-        self.out: Ends = {}
-        # The ends in each stream, by slot. Ends below max_stable are never looked at.
-        self.ends: dict[int, Ends] = {}
+    out: Ends = msgspec.field(default_factory=dict)
+    """The live ends in the output."""
+    ends: dict[int, Ends] = msgspec.field(default_factory=dict)
+    """The ends in each stream, by slot. Ends below max_stable are never looked at."""
 
     def of(self, slot: int) -> Ends:
         """Return the ends that a stream gives, not to be changed."""
@@ -49,17 +47,12 @@ def total(ends: Ends) -> int:
 class In3T(TopTier[Node]):
     """The live nodes of R4."""
 
-    def add(self, vs: int, payload: Payload, batch: int) -> Node:
-        """Make a node for a new event key; it is unfrozen. O(log w)."""
-        return self.enter(Node(vs, payload, batch))
-
     def increment(self, node: Node, slot: int, ve: int) -> None:
         """Count one more event of a stream with this end. O(1), and O(log w) on a half-frozen node."""
         ends = node.ends.get(slot)
         if ends is None:
             ends = node.ends[slot] = {}
-            if len(node.ends) > 2 * len(self._own_ends) + 4:
-                # A stream that left has left its ends here: shed them before they pile up.
+            if len(node.ends) > self.crowd:  # streams that left have left their ends here: shed them
                 node.ends = {slot: ends for slot, ends in node.ends.items() if slot in self._own_ends}
         ends[ve] = ends.get(ve, 0) + 1
         if node.frozen and ends[ve] == 1 and ve not in node.out:

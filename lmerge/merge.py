@@ -117,7 +117,7 @@ class Merge(ABC):
                 break
             taken += 1
         self._consumed[stream_id] = taken
-        self._ledger.close(stream_id, elements[:taken], output, self._dropped)
+        self._ledger.close(stream_id, elements if taken == len(elements) else elements[:taken], output, self._dropped)
         return output
 
     def consumed(self, stream_id: StreamId) -> int:

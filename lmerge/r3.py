@@ -63,12 +63,11 @@ class R3(Merge):
             if vs < self._max_stable:  # line 6
                 self._drop(DropReason.FROZEN)
                 return None
-            node = self._index.add(vs, element.payload, self._batch)
-            node.ends[stream.slot] = ve
             if self._first:
+                self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={stream.slot: ve}))
                 output.append(element)
-                node.out = ve
                 return None
+            node = self._index.add(Node(vs, element.payload, self._batch, ends={stream.slot: ve}))
         elif stream.slot in node.ends:
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
         else:
@@ -197,7 +196,7 @@ class R3(Merge):
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
         end = node.ends.get(leader.slot)
-        if len(node.ends) >= len(self._members) and all(other == end for other in node.ends.values()):
+        if len(node.ends) >= len(self._members) and len(set(node.ends.values())) == 1:
             return  # the common case, cheaply: all agree
         claims = {}
         for other in self._members:
@@ -241,7 +240,7 @@ class R3(Merge):
             return  # what was put out is final
         for kept in state.nodes:
             for ve in kept.ends:
-                self._index.add(kept.vs, kept.payload, self._batch).out = ve
+                self._index.add(Node(kept.vs, kept.payload, self._batch, out=ve))
         for node in self._index.freeze_below(self._max_stable):
             self._index.keep(node)
 
@@ -260,7 +259,7 @@ class R3(Merge):
             if node is None:
                 if isinstance(element, Adjust) or element.vs < self._max_stable:
                     continue
-                node = self._index.add(element.vs, element.payload, self._batch)
+                node = self._index.add(Node(element.vs, element.payload, self._batch))
             if element.ve > element.vs:
                 self._index.set_end(node, slot, element.ve)
             else:

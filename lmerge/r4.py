@@ -60,7 +60,7 @@ class R4(Merge):
             if vs < self._max_stable:  # line 6
                 self._drop(DropReason.FROZEN)
                 return None
-            node = self._index.add(vs, element.payload, self._batch)
+            node = self._index.add(Node(vs, element.payload, self._batch))
         self._index.increment(node, slot, ve)
         if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
             output.append(element)
@@ -181,7 +181,7 @@ class R4(Merge):
         for kept in state.nodes:
             live = Counter(end for end in kept.ends if end >= self._max_stable)
             if live:
-                self._index.add(kept.vs, kept.payload, self._batch).out = dict(live)
+                self._index.add(Node(kept.vs, kept.payload, self._batch, out=dict(live)))
         for node in self._index.freeze_below(self._max_stable):
             self._index.keep(node)
 
@@ -204,7 +204,7 @@ class R4(Merge):
             if node is None:
                 if element.vs < self._max_stable:
                     continue
-                node = self._index.add(element.vs, element.payload, self._batch)
+                node = self._index.add(Node(element.vs, element.payload, self._batch))
             self._index.increment(node, slot, element.ve)
 
 

@@ -23,24 +23,26 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
+import msgspec
+
 from lmerge.elements import Payload
 from lmerge.ends import EndIndex
 
 
-class TopNode:
-    """One live event key. What the streams and the output say about it is the lower tiers' business."""
+class TopNode(msgspec.Struct, eq=False, gc=False):
+    """One live event key. What the streams and the output say about it is the lower tiers' business.
 
-    __slots__ = ("alive", "batch", "frozen", "payload", "vs")
+    A struct, since one is made for every event; compared by identity; no part of it refers back to it.
+    """
 
-    def __init__(self, vs: int, payload: Payload, batch: int) -> None:
-        self.vs = vs
-        self.payload = payload
-        # The batch that made it: the caller's safe point depends on the oldest.
-        self.batch = batch
-        # Half frozen: vs < max_stable.
-        self.frozen = False
-        # False once deleted: what is left of it in an EndIndex is stale.
-        self.alive = True
+    vs: int
+    payload: Payload
+    batch: int
+    """The batch that made it: the caller's safe point depends on the oldest."""
+    frozen: bool = False
+    """Half frozen: ``vs < max_stable``."""
+    alive: bool = True
+    """False once deleted: what is left of it in an `EndIndex` is stale."""
 
 
 N = TypeVar("N", bound=TopNode)
@@ -60,6 +62,8 @@ class TopTier(ABC, Generic[N]):
         self._out_ends: EndIndex[N] = EndIndex()
         # For each attached slot, half-frozen nodes by those of its ends that the output's do not cover.
         self._own_ends: dict[int, EndIndex[N]] = {}
+        self.crowd = 4
+        """A node with more streams than this has ends of streams that left; it sheds them when next written to."""
         # Live nodes per batch, in the order of the batches: the first key is the oldest batch.
         self._batches: OrderedDict[int, int] = OrderedDict()
 
@@ -74,12 +78,13 @@ class TopTier(ABC, Generic[N]):
     def admit(self, slot: int) -> None:
         """Expect ends of a new stream."""
         self._own_ends[slot] = EndIndex()
+        self.crowd = 2 * len(self._own_ends) + 4
 
     def forget(self, slot: int) -> None:
         """Let go of a stream that has left. O(1): its ends in the nodes are not visited."""
         del self._own_ends[slot]
 
-    def enter(self, node: N) -> N:
+    def add(self, node: N) -> N:
         """Add a node for a new event key; it is unfrozen. O(log w)."""
         vs = node.vs
         self.nodes[vs, node.payload] = node

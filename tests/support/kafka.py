@@ -1,0 +1,60 @@
+"""What the tests on a real broker share: records to write, what is in the log, and waiting for a fact.
+
+A commit is decided when it returns, and visible some milliseconds later, when its markers have reached the partitions.
+So the readers here wait first until everything in the log is decided.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, TopicPartition
+
+from lmerge.kafka import KafkaSettings, KeyValue, Record, TailReader
+
+
+def numbered(count: int, *, first: int = 0) -> list[KeyValue]:
+    """Make records whose values are consecutive numbers."""
+    return [(b"key", b"%d" % number) for number in range(first, first + count)]
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
+    """Wait for a condition; `what` says in the failure what did not come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.002)
+
+
+def wait_for_log_end(settings: KafkaSettings, topic: str, partition: int, end: int) -> None:
+    """Wait until the log is that long, undecided records included: a writer sends in the background."""
+    with _log_end(settings, topic, partition) as log_end:
+        wait_until(lambda: log_end() >= end, f"{topic}/{partition} ends at {end}")
+
+
+def wait_until_decided(settings: KafkaSettings, topic: str, partition: int) -> None:
+    """Wait until no record of the log belongs to a transaction that is open or just ending."""
+    with _log_end(settings, topic, partition) as log_end, TailReader(settings) as reader:
+        wait_until(lambda: reader.watermarks(topic, partition).end == log_end(), f"{topic}/{partition} is decided")
+
+
+def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> list[Record]:
+    """Read all that is committed, once everything is decided."""
+    wait_until_decided(settings, topic, partition)
+    with TailReader(settings) as reader:
+        return [record for batch in reader.read_range(topic, partition, start=0) for record in batch]
+
+
+def values(settings: KafkaSettings, topic: str, partition: int = 0) -> list[bytes | None]:
+    """Read the values of all that is committed, once everything is decided."""
+    return [record.value for record in committed(settings, topic, partition)]
+
+
+@contextmanager
+def _log_end(settings: KafkaSettings, topic: str, partition: int) -> Iterator[Callable[[], int]]:
+    servers = {"bootstrap.servers": settings.bootstrap_servers}
+    consumer = Consumer({**servers, "group.id": "test", "isolation.level": "read_uncommitted"})
+    try:
+        yield lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
+    finally:
+        consumer.close()
