@@ -1,0 +1,1 @@
+"""How the project is run: the local stack here, images and dashboards beside it."""

@@ -32,7 +32,9 @@ def run(algorithm: str, schedule: Sequence[tuple[str, Element]], policy: str = "
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"), [("eager", OUT1), ("fully_frozen", OUT2), ("first,lazy", OUT3)], ids=["Out1", "Out2", "Out3"]
+    ("policy", "expected"),
+    [("eager", OUT1), ("fully_frozen", OUT2), ("first,lazy", OUT3)],
+    ids=["Out1", "Out2", "Out3"],
 )
 def test_three_policies_give_the_three_outputs_of_table_ii(policy: str, expected: list[Element]) -> None:
     assert run("R3", TABLE_II, policy) == expected
@@ -82,7 +84,9 @@ A, B, C = ins("A", 1, 2), ins("B", 2, 3), ins("C", 3, 4)
     ],
     ids=["re-produced", "gap"],
 )
-def test_a_failure_breaks_a_counting_merge_and_not_r3(schedule: list[tuple[str, Element]], wrong: list[Element]) -> None:
+def test_a_failure_breaks_a_counting_merge_and_not_r3(
+    schedule: list[tuple[str, Element]], wrong: list[Element]
+) -> None:
     """Section I-B 4. A stream that comes back is a new incarnation to LMerge: here, another stream."""
     assert _counting_merge(schedule) == wrong
     seen: dict[str, set[Element]] = {}
@@ -132,9 +136,7 @@ def test_p06_through_the_normal_form_the_two_q4_replicas_merge_right() -> None:
     for name, elements in (("A", Q4_A), ("B", Q4_B), ("A", [stb(11)]), ("B", [stb(25)])):
         for element in elements:
             output += merge.process(name, forms[name].process(element))
-    assert reconstitute(output) == TDB(
-        [Event(("i1", 1), 0, 3), Event(("i2", 1), 3, 13), Event(("i3", 1), 13, 19)]
-    )
+    assert reconstitute(output) == TDB([Event(("i1", 1), 0, 3), Event(("i2", 1), 3, 13), Event(("i3", 1), 13, 19)])
     assert not [fact for fact in merge.take_facts() if isinstance(fact, Divergence)]
 
 

@@ -8,11 +8,10 @@ Everything takes a `random.Random`, so that a seed replays a failure.
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from itertools import islice
 
-from lmerge import INFINITY, MINUS_INFINITY, TDB, Adjust, Element, Event, Hello, Insert, Stable
-
-Presentation = Callable[[list[Event], random.Random, int], list[Element]]
+from lmerge import INFINITY, MINUS_INFINITY, Adjust, Element, Event, Hello, Insert, Stable
 
 
 def events(rng: random.Random, algorithm: str, *, count: int = 12, horizon: int = 40) -> list[Event]:
@@ -28,11 +27,12 @@ def events(rng: random.Random, algorithm: str, *, count: int = 12, horizon: int 
     unique = {(event.payload, event.vs): event for event in result}
     if algorithm == "R0":
         unique = {("", event.vs): event for event in unique.values()}
-    ordered = sorted(unique.values(), key=lambda event: event.vs)
-    return ordered
+    return sorted(unique.values(), key=lambda event: event.vs)
 
 
-def present(algorithm: str, reference: list[Event], rng: random.Random, joins_at: int = MINUS_INFINITY) -> list[Element]:
+def present(
+    algorithm: str, reference: list[Event], rng: random.Random, joins_at: int = MINUS_INFINITY
+) -> list[Element]:
     """Return a whole physical stream of the reference, from hello (if it joins late) to Stable(INFINITY)."""
     own = list(reference) if joins_at == MINUS_INFINITY else _late(algorithm, reference, rng, joins_at)
     body = _ordered(algorithm, own, rng) if algorithm in ("R0", "R1", "R2") else _revised(algorithm, own, rng)
@@ -116,17 +116,18 @@ def _revised(algorithm: str, own: list[Event], rng: random.Random) -> list[Eleme
         if algorithm == "R4" or (ghost.payload, ghost.vs) not in keys:
             keys.add((ghost.payload, ghost.vs))
             scripts.append(_Script(ghost, [*_detours(ghost, rng), ghost.vs + 3, ghost.vs]))
+    scripts.sort(key=lambda script: script.event.vs)
     stream: list[Element] = []
     stable = MINUS_INFINITY
-    while pending := [script for script in scripts if script.ends]:
+    while window := list(islice((script for script in scripts if script.ends), 6)):
         if rng.random() < 0.2:
-            least = min(script.event.vs for script in pending)
-            stable = max(stable, least + rng.randrange(-3, 12))
-            for script in sorted(scripts, key=lambda _: rng.random()):
+            stable = max(stable, window[0].event.vs + rng.randrange(-3, 12))
+            below = [script for script in scripts if script.event.vs < stable]
+            rng.shuffle(below)
+            for script in below:
                 stream += script.settle(stable)
             stream.append(Stable(stable))
         else:
-            window = sorted(pending, key=lambda script: script.event.vs)[:6]
             stream += rng.choice(window).step()
     return [*stream, Stable(INFINITY)]
 
@@ -134,8 +135,3 @@ def _revised(algorithm: str, own: list[Event], rng: random.Random) -> list[Eleme
 def _detours(event: Event, rng: random.Random) -> list[int]:
     count = rng.choice([0, 0, 1, 2])
     return [rng.choice([INFINITY, event.vs + rng.randrange(1, 30), event.vs]) for _ in range(count)]
-
-
-def tdb(reference: Iterable[Event]) -> TDB:
-    """Return the TDB of the events."""
-    return TDB(reference)

@@ -12,8 +12,10 @@ json_values = st.recursive(
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda values: st.lists(values, max_size=3)
-    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), values, max_size=4),
+    lambda values: (
+        st.lists(values, max_size=3)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), values, max_size=4)
+    ),
     max_leaves=8,
 )
 payloads = json_values.map(payload)

@@ -118,7 +118,9 @@ def test_a_batch_with_a_value_that_has_no_canonical_form_is_refused() -> None:
 
 
 def test_a_python_value_becomes_a_payload() -> None:
-    assert payload({"price": 12.50, "auction": 7, "tags": ["b", None]}) == b'{"auction":7,"price":12.5,"tags":["b",null]}'
+    assert (
+        payload({"price": 12.50, "auction": 7, "tags": ["b", None]}) == b'{"auction":7,"price":12.5,"tags":["b",null]}'
+    )
 
 
 @pytest.mark.parametrize("value", [{1, 2}, float("nan"), {"a": object()}, "\ud800"])
