@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check format test-fast test test-long integration demo bench bench-codec up down stack stack-stop stack-status clean
+.PHONY: help setup lock check format test-fast simulation test test-long integration demo bench bench-codec up down stack stack-stop stack-status clean
 
 help:  ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -34,15 +34,18 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 test-fast: setup  ## unit, property and golden tests, under 2 minutes
-	$(BIN)/pytest -n 2 --doctest-modules lmerge tests/unit tests/property tests/golden --cov --cov-report=term
+	$(BIN)/pytest -n 2 --cov
+
+simulation: setup  ## the oracle over 200,000 random elements per algorithm
+	$(BIN)/pytest -n 2 tests/simulation
 
 integration: setup  ## tests on a real Kafka broker and a real Spark
 	$(BIN)/pytest tests/integration
 
-test: check test-fast integration  ## everything that must pass
+test: check test-fast simulation integration  ## everything that must pass
 
 test-long: setup  ## the same suites with their large sizes
-	$(BIN)/pytest --long --timeout 3600 --doctest-modules lmerge tests
+	$(BIN)/pytest --long --timeout 3600 lmerge tests
 
 bench: bench-codec  ## all benchmarks: JSON lines with ratios from one run, plots
 

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -101,13 +101,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(sorted(pairs, key=lambda pair: pair[0].encode("utf-16-be")))
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
-
-
 def _exact(text: bytes) -> bytes:
-    value = json.loads(text.decode(), object_pairs_hook=_unique, parse_float=_float, parse_constant=_refuse)
-    return _write_in_order(value)
+    """Canonicalise a value that msgspec has been able to read: there is no NaN in it, and no broken UTF-8."""
+    return _write_in_order(json.loads(text.decode(), object_pairs_hook=_unique, parse_float=_float))
 
 
 def refuse_duplicate_keys(text: bytes) -> None:

@@ -48,14 +48,16 @@ class In2T(TopTier[Node]):
 
     def keep(self, node: Node) -> None:
         """Go on with a node that `freeze_below` gave: it is half frozen now. O(s + log w)."""
-        super().keep(node)
+        node.frozen = True
+        self._half_frozen += 1
         self._index_ends(node, MINUS_INFINITY)
 
     def _index_ends(self, node: Node, before: int) -> None:
         """Enter the output's new end, and the ends that lie below it but did not lie below the one before."""
-        self._out_ends.add(node.out, node)
+        out = node.out
+        self._out_ends.add(out, node)
         for slot, ve in node.ends.items():
-            if before <= ve < node.out and slot in self._own_ends:
+            if before <= ve < out and slot in self._own_ends:
                 self._own_ends[slot].add(ve, node)
 
     def touched(self, slot: int, t: int) -> list[Node]:

@@ -77,7 +77,8 @@ class In3T(TopTier[Node]):
 
     def keep(self, node: Node) -> None:
         """Go on with a node that `freeze_below` gave: it is half frozen now. O(s d + d log w)."""
-        super().keep(node)
+        node.frozen = True
+        self._half_frozen += 1
         self._index_ends(node, node.out, {end for ends in node.ends.values() for end in ends})
 
     def _index_ends(self, node: Node, put_out: Iterable[int], uncovered: Iterable[int]) -> None:

@@ -43,19 +43,17 @@ class Membership:
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
-        self._streams: dict[StreamId, Stream] = {}
+        self.streams: dict[StreamId, Stream] = {}
+        """The attached streams; written only here."""
         self._slots = count()
         # Streams that may not lead yet; usually empty, so that asking costs nothing.
         self._waiting: set[Stream] = set()
 
     def __len__(self) -> int:
-        return len(self._streams)
+        return len(self.streams)
 
     def __iter__(self) -> Iterator[Stream]:
-        return iter(self._streams.values())
-
-    def __contains__(self, stream_id: object) -> bool:
-        return stream_id in self._streams
+        return iter(self.streams.values())
 
     def attach(self, stream_id: StreamId, joins_at: int) -> Stream:
         """Add a stream under a new slot.
@@ -63,9 +61,9 @@ class Membership:
         Raises:
             UsageError: a stream with this id is attached already.
         """
-        if stream_id in self._streams:
+        if stream_id in self.streams:
             raise UsageError(f"stream {stream_id!r} is attached already: detach it first")
-        stream = self._streams[stream_id] = Stream(stream_id, next(self._slots), joins_at)
+        stream = self.streams[stream_id] = Stream(stream_id, next(self._slots), joins_at)
         self._waiting.add(stream)
         return stream
 
@@ -76,13 +74,13 @@ class Membership:
             UsageError: no stream with this id is attached.
         """
         stream = self[stream_id]
-        del self._streams[stream_id]
+        del self.streams[stream_id]
         self._waiting.discard(stream)
         return stream
 
     def __getitem__(self, stream_id: StreamId) -> Stream:
         try:
-            return self._streams[stream_id]
+            return self.streams[stream_id]
         except KeyError:
             raise UsageError(f"stream {stream_id!r} is not attached") from None
 

@@ -72,6 +72,8 @@ class R3(Merge):
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
         else:
             self._index.set_end(node, stream.slot, ve)
+            if ve == node.out:
+                return None
         if node.out == NOT_OUTPUT or self._eager:
             self._react(stream, node, ve, output)
         return None
@@ -129,11 +131,13 @@ class R3(Merge):
 
     def _settle(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
         """Decide on a half-frozen node with an end below t, in the output or in the leading stream."""
-        self._report_divergence(stream, node)
-        end = node.ends.get(stream.slot)
+        ends = node.ends
+        if len(ends) < len(self._members.streams) or len(set(ends.values())) > 1:  # else all agree
+            self._report_divergence(stream, node)
+        end = ends.get(stream.slot)
         if end is None or end < self._max_stable:  # trap 6: to follow the leading stream would be illegal
             self._ledger.kept += 1
-            node.ends.pop(stream.slot, None)
+            ends.pop(stream.slot, None)
             if node.out < t:
                 self._index.delete(node)
             return
@@ -196,8 +200,6 @@ class R3(Merge):
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
         end = node.ends.get(leader.slot)
-        if len(node.ends) >= len(self._members) and len(set(node.ends.values())) == 1:
-            return  # the common case, cheaply: all agree
         claims = {}
         for other in self._members:
             if other is leader or not other.joined:

@@ -133,14 +133,17 @@ class R4(Merge):
                 self._ledger.missing += 1
             else:
                 output.append(Insert(node.payload, node.vs, new))
-            out.subtract({old: 1} if old is not None else {})
-            out.update({new: 1} if new is not None else {})
+            out.subtract([] if old is None else [old])
+            out.update([] if new is None else [new])
         return {end: count for end, count in out.items() if count and end >= t}
 
     # -- what is reported
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
         """Compare what streams claim about a key: the ends below both their stables, and the number beyond (RS 9)."""
+        first = node.of(leader.slot)
+        if all(node.of(stream.slot) == first for stream in self._members):
+            return  # the common case, cheaply: all agree
         claims: dict[StreamId, str] = {}
         for other in self._members:
             bound = min(leader.own_stable, other.own_stable)

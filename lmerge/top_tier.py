@@ -106,10 +106,9 @@ class TopTier(ABC, Generic[N]):
         while self._starts and self._starts[0] < t:
             yield from self._unfrozen.pop(heappop(self._starts))
 
+    @abstractmethod
     def keep(self, node: N) -> None:
-        """Go on with a node that `freeze_below` gave: it is half frozen now."""
-        node.frozen = True
-        self._half_frozen += 1
+        """Go on with a node that `freeze_below` gave: it is half frozen now, and its ends are indexed."""
 
     def delete(self, node: N) -> None:
         """Let go of a node that can no longer change. O(1)."""

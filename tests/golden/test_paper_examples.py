@@ -7,8 +7,8 @@ from tests.support.streams import INF, adj, ins, stb
 
 # Example 1, Table I. The paper's a() and f() are our insert and stable; its m(value, start, newEnd) does not name the
 # old end, which our adjust does.
-PHY1 = [ins("B", 8, INF), ins("A", 6, 12), adj("B", 8, INF, 10), stb(11), stb(INF)]
-PHY2 = [ins("A", 6, 7), ins("B", 8, 15), adj("A", 6, 7, 12), adj("B", 8, 15, 10), stb(INF)]
+PHY1: list[Element] = [ins("B", 8, INF), ins("A", 6, 12), adj("B", 8, INF, 10), stb(11), stb(INF)]
+PHY2: list[Element] = [ins("A", 6, 7), ins("B", 8, 15), adj("A", 6, 7, 12), adj("B", 8, 15, 10), stb(INF)]
 TABLE_I = TDB([Event("A", 6, 12), Event("B", 8, 10)])
 
 
@@ -30,7 +30,7 @@ def _close(payload: str, vs: int, ve: int, vold: int = INF) -> Adjust:
 
 
 # Example 3: open(p, Vs) is an insert to infinity, close(p, Ve) an adjust of its end; in W a second close revises.
-OPEN_CLOSE = {
+OPEN_CLOSE: dict[str, list[Element]] = {
     "S": [_open("A", 1), _open("B", 2), _open("C", 3), _close("A", 1, 4), _close("B", 2, 5)],
     "U": [_open("A", 1), _close("A", 1, 4), _open("B", 2), _close("B", 2, 5), _open("C", 3)],
     "W": [
@@ -50,7 +50,7 @@ def test_open_and_close_elements_of_example_3_reconstitute_to_the_printed_tdb(na
 
 
 def test_the_adjusts_of_example_5_are_equivalent_to_a_single_insert() -> None:
-    stream = [ins("A", 6, 20), adj("A", 6, 20, 30), adj("A", 6, 30, 25)]
+    stream: list[Element] = [ins("A", 6, 20), adj("A", 6, 20, 30), adj("A", 6, 30, 25)]
     assert reconstitute(stream) == reconstitute([ins("A", 6, 25)])
 
 
@@ -76,7 +76,8 @@ SECTION_III_D = {
 @pytest.mark.parametrize("name", SECTION_III_D)
 def test_freeze_levels_of_section_iii_d_are_as_printed(name: str) -> None:
     last, levels = SECTION_III_D[name]
-    tdb = reconstitute([*(Insert(e.payload, e.vs, e.ve) for e in levels), Stable(last)])
+    stream: list[Element] = [Insert(e.payload, e.vs, e.ve) for e in levels]
+    tdb = reconstitute([*stream, Stable(last)])
     assert {event: tdb.freeze(event) for event in tdb} == levels
 
 

@@ -1,7 +1,7 @@
 """The worked cases E1 to E25 and J1 to J5 of recovery-and-sink, by their own elements, and F1 to F4.
 
-Each docstring says what the mistake would put out. E11a to E11c (carried nodes) come with the merge service, and so does
-E15, which is about fencing.
+Each docstring says what the mistake would put out. E11a to E11c (carried nodes) come with the merge service, and so
+does E15, which is about fencing.
 """
 
 import pytest
@@ -307,7 +307,7 @@ def test_e25_nodes_made_during_a_refeed_carry_the_refeed_cursor() -> None:
 
 
 def test_j1_a_stream_that_has_not_joined_does_not_lead() -> None:
-    """ms = 15 < 20: the lane stalls, and nothing is wrong."""
+    """The merged stable is 15 < 20: the lane stalls, and nothing is wrong."""
     it = lane()
     it.feed("r1", ins("X", 12, 18), stb(15))
     it.feed("r2", hello(1, 20), stb(30))

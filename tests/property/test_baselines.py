@@ -24,11 +24,10 @@ workloads = st.builds(
 def _streams(workload: Workload, seed: int, sub_query: str) -> list[list[Element]]:
     """Return three presentations that end."""
     raw = [presentation(workload, seed=seed, index=index) for index in range(3)]
-    match sub_query:
-        case "count_lifetimes":
-            raw = [count_lifetimes(stream, workload) for stream in raw]
-        case "until_next":
-            raw = [until_next(stream) for stream in raw]
+    if sub_query == "count_lifetimes":
+        raw = [count_lifetimes(stream, workload) for stream in raw]
+    elif sub_query == "until_next":
+        raw = [until_next(stream) for stream in raw]
     return [[*stream, Stable(INFINITY)] for stream in raw]
 
 
@@ -37,18 +36,18 @@ def _streams(workload: Workload, seed: int, sub_query: str) -> list[list[Element
     workload=workloads,
     seed=st.integers(0, 2**32),
     sub_query=st.sampled_from(["none", "count_lifetimes", "until_next"]),
-    batch=st.sampled_from([1, 7]),
-    lag=st.sampled_from([0, 3]),
+    turns=st.sampled_from([(1, 0), (1, 3), (7, 0), (7, 14)]),
 )
 def test_the_output_is_legal_and_has_the_tdb_of_the_inputs(
-    name: str, workload: Workload, seed: int, sub_query: str, batch: int, lag: int
+    name: str, workload: Workload, seed: int, sub_query: str, turns: tuple[int, int]
 ) -> None:
     streams = _streams(workload, seed, sub_query)
+    batch, lag = turns
     merge = make(name)
     for index in range(len(streams)):
         merge.attach(index)
     output = TDB()
-    for index, elements in interleave(streams, batch=batch, lags=[0, lag * batch, 0]):
+    for index, elements in interleave(streams, batch=batch, lags=[0, lag, 0]):
         for element in merge.process(index, elements):
             output.apply(element)  # raises if it is not legal
             assert name != "C+R1" or isinstance(element, Insert | Stable)

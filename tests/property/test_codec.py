@@ -50,7 +50,8 @@ def _slow_canonical(value: Any) -> str:
         case dict():
             keys = sorted(value, key=lambda key: [*memoryview(key.encode("utf-16-be")).cast("B")])
             return "{" + ",".join(f"{_slow_canonical(key)}:{_slow_canonical(value[key])}" for key in keys) + "}"
-    raise TypeError(value)
+        case _:
+            raise TypeError(value)
 
 
 def _slow_number(x: float) -> str:

@@ -1,6 +1,7 @@
 """The benchmarks' stream generator: legal streams, equal presentations, parameters that do what they say (VI-B)."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from random import Random
 from statistics import mean
 from typing import TypeAlias
@@ -136,7 +137,7 @@ def test_defaults_are_the_papers() -> None:
         assert canonical(event.payload) == event.payload
         assert 0 <= integer_of(event.payload) <= 400
         assert len(msgspec.json.decode(event.payload)["s"]) == 1000
-    gaps = [b.vs - a.vs for a, b in zip(sample, sample[1:], strict=False)]
+    gaps = [b.vs - a.vs for a, b in pairwise(sample)]
     assert 0 <= min(gaps) < max(gaps) <= 20_000
 
 
@@ -183,7 +184,7 @@ def test_adjusts_grow_with_disorder_from_none() -> None:
     ]
     assert fractions[0] == 0
     assert fractions == sorted(fractions)
-    assert fractions[2] == pytest.approx(0.36, abs=0.06)  # the stream of VI-D: 50 % disorder, 36 % adjusts
+    assert fractions[2] == pytest.approx(0.36, abs=0.03)  # the stream of VI-D: 50 % disorder, 36 % adjusts
 
 
 def test_until_next_adjusts_half_frozen_events() -> None:

@@ -1,11 +1,10 @@
-"""R0 to R4 in random worlds: against the oracle after every output element, against each other, and against crashes.
+"""R0 to R4 against each other, against the rules for missing elements, and against crashes.
 
-A seed that fails is printed with the case; `World(random.Random(seed), …)` replays it.
+A seed that fails is printed with the case. The oracle is in tests/simulation.
 """
 
 import random
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,6 @@ from lmerge import (
     INFINITY,
     MINUS_INFINITY,
     TDB,
-    Adjust,
     Element,
     Event,
     Insert,
@@ -24,61 +22,8 @@ from lmerge import (
 )
 from tests.support.lane import Lane
 from tests.support.logical import events, present
-from tests.support.world import POLICIES, World
-
-ELEMENTS = 200_000
-"""Elements per algorithm in `make test`; ten times as many in `make test-long`."""
-
-CASES = [(algorithm, "") for algorithm in ("R0", "R1", "R2", "R4")] + [("R3", policy) for policy in POLICIES]
-
-
-def _seeds(
-    enough: Callable[[int], bool], play: Callable[[random.Random], int], case: object, *, first: int = 0
-) -> None:
-    """Play seeds until enough elements have passed; name the seed of a failure."""
-    passed, seed = 0, first
-    while not enough(passed):
-        try:
-            passed += play(random.Random(seed))
-        except Exception as error:
-            error.add_note(f"case {case}, seed {seed}")
-            raise
-        seed += 1
-
-
-SHARDS = [(*case, shard) for case in CASES for shard in range(1 if case[1] else 4)]
-
-
-@pytest.mark.parametrize(("algorithm", "policy", "shard"), SHARDS)
-def test_every_prefix_is_compatible_and_the_end_is_the_reference(
-    algorithm: str, policy: str, shard: int, long: bool
-) -> None:
-    """Streams of one TDB, any interleaving, streams that come late, go and come back."""
-    elements = ELEMENTS / (len(POLICIES) if policy else 4) * (10 if long else 1)
-
-    def play(rng: random.Random) -> int:
-        world = World(rng, algorithm, policy)
-        while world.step():
-            pass
-        assert world.tdb == TDB(world.reference)
-        assert world.inputs_end()
-        if not policy or policy == POLICIES[0]:
-            _check_not_chatty(world)
-        if "fully_frozen" in policy:
-            assert not any(isinstance(element, Adjust) for element in world.output)
-        return world.elements
-
-    _seeds(lambda passed: passed >= elements, play, (algorithm, policy), first=shard * 1_000_000)
-
-
-def _check_not_chatty(world: World) -> None:
-    """Invariant 7."""
-    stats = world.merge.stats()
-    out = Counter(map(type, world.output))
-    assert (stats.inserts_out, stats.adjusts_out, stats.stables_out) == (out[Insert], out[Adjust], out[Stable])
-    assert stats.inserts_out <= stats.inserts_in
-    assert stats.adjusts_out <= stats.inserts_in + stats.adjusts_in
-    assert stats.stables_out <= stats.stables_in
+from tests.support.seeds import play_seeds
+from tests.support.world import CASES
 
 
 @pytest.mark.parametrize(("one", "other", "streams"), [("R3", "R4", "R3"), ("R2", "R3", "R2"), ("R1", "R2", "R1")])
@@ -106,7 +51,7 @@ def test_two_algorithms_agree_on_shared_inputs(one: str, other: str, streams: st
         assert tdbs[0] == tdbs[1] == TDB(reference)
         return count
 
-    _seeds(lambda passed: passed >= (200_000 if long else 20_000), play, (one, other))
+    play_seeds(play, (one, other), until=200_000 if long else 20_000)
 
 
 @pytest.mark.parametrize("algorithm", ["R3", "R4"])
@@ -132,7 +77,7 @@ def test_a_missing_element_is_there_iff_the_stream_that_froze_its_start_had_it(a
         assert Counter((event.payload, event.vs) for event in tdb) == expected
         return count
 
-    _seeds(lambda passed: passed >= (100_000 if long else 10_000), play, algorithm)
+    play_seeds(play, algorithm, until=100_000 if long else 10_000)
 
 
 @pytest.mark.parametrize("algorithm", ["R0", "R2"])
@@ -160,7 +105,7 @@ def test_a_missing_element_is_there_iff_it_came_before_max_vs_had_passed_it(algo
         assert reconstitute(output) == TDB(expected)
         return len(output)
 
-    _seeds(lambda passed: passed >= (100_000 if long else 10_000), play, algorithm)
+    play_seeds(play, algorithm, until=100_000 if long else 10_000)
 
 
 def _steps(output: list[Element]) -> list[Counter[Element]]:
@@ -211,4 +156,4 @@ def test_a_crash_changes_nothing_that_follows(algorithm: str, policy: str, long:
         assert reconstitute(calm.output) == TDB(reference)
         return count
 
-    _seeds(lambda passed: passed >= (50_000 if long else 4_000), play, (algorithm, policy))
+    play_seeds(play, (algorithm, policy), until=50_000 if long else 4_000)

@@ -167,7 +167,7 @@ def _live(suffix: list[Element], stable: int) -> tuple[NodeState, ...]:
                 if element.ve > element.vs:
                     known.append(element.ve)
     return tuple(
-        NodeState(vs, payload, tuple(live))  # type: ignore[arg-type]
+        NodeState(vs, payload, tuple(live))
         for (vs, payload), live in ends.items()
         if max(live, default=-INFINITY) >= stable
     )

@@ -41,6 +41,9 @@ POLICIES = [
     "half_frozen,lagging(3)",
 ]
 
+CASES = [(algorithm, "") for algorithm in ("R0", "R1", "R2", "R4")] + [("R3", policy) for policy in POLICIES]
+"""Every algorithm with every policy that it has."""
+
 ORDERS = {"R0": Order.STRICTLY_BY_VS, "R1": Order.BY_VS, "R2": Order.BY_VS, "R3": Order.ANY, "R4": Order.ANY}
 
 

@@ -44,7 +44,8 @@ def test_elements_are_values() -> None:
     assert Insert("A", 6, 12) == Insert("A", 6, 12)
     assert hash(Insert("A", 6, 12)) == hash(Insert("A", 6, 12))
     assert Insert("A", 6, 12) != Insert("B", 6, 12)
-    assert Stable(6) != Skip(6)
+    stable: Element = Stable(6)
+    assert stable != Skip(6)
     with pytest.raises(AttributeError):
         Stable(6).vc = 7  # type: ignore[misc]
 

@@ -1,0 +1,394 @@
+"""The interface that all algorithms share, and what each does with inputs that break their contract."""
+
+import msgspec
+import pytest
+
+from lmerge import (
+    MINUS_INFINITY,
+    TDB,
+    Divergence,
+    Dropped,
+    DropReason,
+    Element,
+    Event,
+    Fact,
+    Held,
+    Joined,
+    Merge,
+    MergeState,
+    NodeState,
+    OutputPolicy,
+    Rule,
+    StreamState,
+    UsageError,
+    Violation,
+    create,
+    reconstitute,
+)
+from tests.support.streams import INF, adj, hello, ins, skip, stb
+
+ALL = ["R0", "R1", "R2", "R3", "R4"]
+
+
+def merge_of(algorithm: str, *streams: str) -> Merge:
+    merge = create(algorithm)
+    for stream in streams or ("r1", "r2"):
+        merge.attach(stream)
+    merge.take_facts()
+    return merge
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_streams_are_attached_once_and_detached_when_attached(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    with pytest.raises(UsageError, match="'r1' is attached already"):
+        merge.attach("r1")
+    with pytest.raises(UsageError, match="'r9' is not attached"):
+        merge.detach("r9")
+    with pytest.raises(UsageError, match="'r9' is not attached"):
+        merge.process("r9", [])
+    merge.detach("r1")
+    assert merge.consumed("r1") == 0
+    merge.attach("r1", joins_at=50)
+    assert not merge.is_joined("r1")
+    assert merge.is_joined("r2")
+    assert merge.origin == MINUS_INFINITY
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_an_element_that_its_own_stable_rules_out_stops_its_stream_and_nothing_else(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    output = merge.process("r1", [ins("A", 5, 8), stb(10), ins("B", 9, 12), ins("C", 20, 30)])
+    assert output == [ins("A", 5, 8), stb(10)]
+    assert merge.consumed("r1") == 2
+    assert merge.take_facts() == [
+        Violation(Rule.STABLE, "r1", ins("B", 9, 12), "Insert('B', 9, 12) comes after Stable(10)")
+    ]
+    assert merge.process("r1", [stb(9)]) == []
+    assert [fact.rule for fact in merge.take_facts() if isinstance(fact, Violation)] == [Rule.STABLE]
+    assert merge.process("r2", [ins("C", 20, 30), stb(25)]) == [ins("C", 20, 30), stb(25)]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+@pytest.mark.parametrize("broken", [adj("A", 5, 9, 20), adj("A", 5, 20, 9), adj("A", 5, 20, 5)])
+def test_an_adjust_below_its_own_stable_is_a_violation(algorithm: str, broken: Element) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 5, 20), stb(10), broken])
+    assert [(fact.rule, fact.element) for fact in merge.take_facts() if isinstance(fact, Violation)] == [
+        (Rule.STABLE, broken)
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R1", "R2"])
+def test_insert_only_algorithms_report_an_adjust(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    assert merge.process("r1", [ins("A", 5, 8), adj("A", 5, 8, 9)]) == [ins("A", 5, 8)]
+    (fact,) = merge.take_facts()
+    assert isinstance(fact, Violation)
+    assert (fact.rule, fact.stream_id, fact.element) == (Rule.INSERT_ONLY, "r1", adj("A", 5, 8, 9))
+    assert str(fact).startswith("r1: an adjust in a stream declared insert-only: Adjust('A', 5, 8, 9)")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stream", "legal"),
+    [
+        ("R0", [ins("A", 5, 8), ins("B", 5, 9)], False),
+        ("R0", [ins("A", 5, 8), ins("B", 4, 9)], False),
+        ("R1", [ins("A", 5, 8), ins("A", 5, 8)], True),
+        ("R1", [ins("A", 5, 8), ins("B", 4, 9)], False),
+        ("R2", [ins("A", 5, 8), ins("B", 5, 9)], True),
+        ("R2", [ins("A", 5, 8), ins("B", 4, 9)], False),
+    ],
+)
+def test_a_stream_that_breaks_the_declared_order_is_reported(
+    algorithm: str, stream: list[Element], legal: bool
+) -> None:
+    merge = merge_of(algorithm)
+    output = merge.process("r1", stream)
+    broken = [fact for fact in merge.take_facts() if isinstance(fact, Violation)]
+    assert output == (stream if legal else stream[:1])
+    assert [(fact.rule, fact.element) for fact in broken] == ([] if legal else [(Rule.ORDERED, stream[1])])
+
+
+@pytest.mark.parametrize(("algorithm", "legal"), [("R1", True), ("R2", False), ("R3", False), ("R4", True)])
+def test_a_second_event_with_the_same_payload_and_vs_breaks_the_key_of_r2_and_r3(algorithm: str, legal: bool) -> None:
+    merge = merge_of(algorithm)
+    twice: list[Element] = [ins("A", 5, 8), ins("A", 5, 8)]
+    assert merge.process("r1", twice) == (twice if legal else twice[:1])
+    broken = [fact for fact in merge.take_facts() if isinstance(fact, Violation)]
+    assert [fact.rule for fact in broken] == ([] if legal else [Rule.DUPLICATE])
+    assert merge.process("r2", [ins("A", 5, 8)]) == []
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_an_adjust_of_an_event_that_does_not_exist_is_reported_where_it_can_be_known(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 5, 8), ins("B", 15, 30), stb(10)])
+    merge.process("r2", [adj("A", 5, 8, 9)])  # A is settled: r2 may have had it
+    assert merge.take_facts() == [Dropped("r2", DropReason.FROZEN, 1)]
+    for unknown in (adj("X", 20, 30, 25), adj("B", 15, 30, 25)):  # not there at all; not there in r2
+        merge.process("r2", [unknown])
+        assert [(f.rule, f.element) for f in merge.take_facts() if isinstance(f, Violation)] == [
+            (Rule.NO_SUCH_EVENT, unknown)
+        ]
+    merge.process("r1", [adj("B", 15, 31, 25)])  # with another end than it has
+    assert [fact.rule for fact in merge.take_facts() if isinstance(fact, Violation)] == [Rule.NO_SUCH_EVENT]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_what_comes_after_its_event_was_settled_is_dropped_and_counted(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 5, 8), stb(10)])
+    assert merge.process("r2", [ins("A", 5, 8), ins("X", 6, 9), stb(10)]) == []
+    assert Dropped("r2", DropReason.FROZEN, 2) in merge.take_facts()
+    assert merge.stats().dropped == {DropReason.FROZEN: 2}
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_an_event_that_the_leading_stream_lacks_is_taken_back_and_counted_as_missing(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    assert merge.process("r1", [ins("A", 5, 8), ins("B", 6, 20)]) == [ins("A", 5, 8), ins("B", 6, 20)]
+    assert merge.process("r2", [ins("B", 6, 20), stb(10)]) == [adj("A", 5, 8, 5), stb(10)]
+    assert merge.stats().missing == 1
+    assert merge.stats().leader == "r2"
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_half_frozen_event_that_a_later_leader_lacks_is_kept(algorithm: str) -> None:
+    """Trap 6: removing it would break the output's own promise."""
+    merge = merge_of(algorithm)
+    output = merge.process("r1", [ins("A", 5, 20), stb(10)])
+    output += merge.process("r2", [stb(15), stb(30)])
+    assert output == [ins("A", 5, 20), stb(10), stb(15), stb(30)]
+    assert merge.stats().kept == 1
+    assert merge.stats().divergences == 1
+    assert merge.stats().nodes == 0
+    reported = [fact for fact in merge.take_facts() if isinstance(fact, Divergence)]
+    assert [(fact.payload, fact.vs, set(fact.claims)) for fact in reported] == [("A", 5, {"r1", "r2"})]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_half_frozen_event_that_a_later_leader_ended_too_early_is_kept(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    output = merge.process("r1", [ins("A", 5, 40), stb(15)])
+    output += merge.process("r2", [ins("A", 5, 12), stb(20)])
+    assert output == [ins("A", 5, 40), stb(15), stb(20)]
+    assert [type(fact) for fact in merge.take_facts() if isinstance(fact, Divergence)] == [Divergence]
+    assert merge.process("r1", [adj("A", 5, 40, 30), stb(50)]) == [adj("A", 5, 40, 30), stb(50)]
+    reconstitute([*output, adj("A", 5, 40, 30), stb(50)])
+
+
+def test_r4_keeps_a_half_frozen_event_that_it_has_too_few_of() -> None:
+    merge = merge_of("R4")
+    output = merge.process("r1", [ins("A", 5, 40), stb(15)])
+    output += merge.process("r2", [ins("A", 5, 20), ins("A", 5, 40), stb(30)])
+    reconstitute(output)
+    assert output == [ins("A", 5, 40), stb(15), stb(30)]
+    assert merge.stats().kept == 1
+
+
+def test_r4_makes_counts_agree_when_a_key_is_half_frozen() -> None:
+    """IV-E, AdjustOutputCount and AdjustOutput: r2 has three events of the key, r1 had two others."""
+    merge = merge_of("R4")
+    output = merge.process("r1", [ins("A", 5, 7), ins("A", 5, 50)])
+    output += merge.process("r2", [ins("A", 5, 9), ins("A", 5, 9), ins("A", 5, 60)])
+    assert output == [ins("A", 5, 7), ins("A", 5, 50), ins("A", 5, 60)]
+    output += merge.process("r2", [stb(20)])
+    assert output[3:] == [adj("A", 5, 7, 9), adj("A", 5, 50, 9), stb(20)]
+    output += merge.process("r2", [stb(INF)])
+    assert reconstitute(output) == TDB([Event("A", 5, 9), Event("A", 5, 9), Event("A", 5, 60)])
+
+
+def test_r4_puts_out_an_event_that_only_the_leading_stream_has_one_more_of() -> None:
+    """r2 had a second one taken back before r1 led: counts fell behind."""
+    merge = merge_of("R4")
+    output = merge.process("r2", [ins("A", 5, 30), adj("A", 5, 30, 5)])
+    output += merge.process("r1", [ins("A", 5, 30), ins("A", 5, 31)])
+    output += merge.process("r1", [stb(10)])
+    assert reconstitute(output) == TDB([Event("A", 5, 30), Event("A", 5, 31)])
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_a_joiner_does_not_lead_before_the_output_has_reached_its_start(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    output = merge.process("r2", [hello(1, 20), stb(20), ins("B", 25, 40), stb(30)])
+    facts = merge.take_facts()
+    assert not merge.is_joined("r2")
+    assert not any(isinstance(element, type(stb(1))) for element in output)
+    held = [fact for fact in facts if isinstance(fact, Held)]
+    assert held == ([] if algorithm in ("R3", "R4") else [Held("r2", ins("B", 25, 40))])
+    output += merge.process("r1", [ins("A", 19, 22), stb(20)])
+    assert [fact.stream_id for fact in merge.take_facts() if isinstance(fact, Joined)] == ["r2"]
+    rest: list[Element] = [] if algorithm in ("R3", "R4") else [ins("B", 25, 40), stb(30)]
+    output += merge.process("r2", rest)
+    assert reconstitute(output) == TDB([Event("A", 19, 22), Event("B", 25, 40)])
+    assert output[-1] == stb(30)
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R1", "R2"])
+def test_a_joiners_elements_below_its_start_are_skipped_by_r0_to_r2(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r2", [hello(1, 20), ins("junk", 12, 13), stb(15)])
+    assert Dropped("r2", DropReason.BEFORE_JOIN, 1) in merge.take_facts()
+    assert merge.max_stable == MINUS_INFINITY
+
+
+def test_r0_to_r2_put_out_nothing_below_the_origin() -> None:
+    merge = create("R0", origin=20)
+    merge.attach("r1", joins_at=20)
+    output = merge.process("r1", [ins("x", 15, 16), stb(17), ins("A", 21, 22), stb(22)])
+    assert output == [ins("A", 21, 22), stb(22)]
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_a_stream_that_leads_and_begins_anew_no_longer_leads(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 5, 8), stb(10)])
+    assert merge.stats().leader == "r1"
+    merge.process("r1", [hello(2, 5), ins("A", 5, 8)])
+    assert merge.stats().leader is None
+    assert merge.is_joined("r1")
+
+
+def test_a_skip_beyond_the_output_makes_a_stream_wait_again() -> None:
+    merge = merge_of("R3")
+    merge.process("r1", [stb(10), skip(10)])
+    assert merge.is_joined("r1")
+    merge.process("r1", [skip(20)])
+    assert not merge.is_joined("r1")
+    assert merge.process("r1", [stb(30)]) == []
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_node_sheds_the_ends_of_streams_that_left(algorithm: str) -> None:
+    """State is bounded by what is live, however often streams come and go."""
+    merge = merge_of(algorithm, "r1")
+    merge.process("r1", [ins("A", 5, INF), stb(6)])
+    for number in range(100):
+        merge.attach(f"s{number}")
+        merge.process(f"s{number}", [ins("A", 5, INF)])
+        merge.detach(f"s{number}")
+    (node,) = merge._index.nodes.values()  # type: ignore[attr-defined]
+    assert len(node.ends) <= 8
+    merge._index.check_invariants()  # type: ignore[attr-defined]
+    assert merge.process("r1", [adj("A", 5, INF, 9), stb(20)]) == [adj("A", 5, INF, 9), stb(20)]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_ends_that_changed_do_not_pile_up_in_the_index(algorithm: str) -> None:
+    """A long-lived event whose end moves all the time leaves stale entries; they are compacted away."""
+    merge = merge_of(algorithm)
+    both = ("r1", "r2")
+    for stream in both:
+        merge.process(stream, [ins("A", 5, 1000), ins("B", 6, 50_000), stb(10)])
+    end = 1000
+    for step in range(1, 500):
+        for stream in both:
+            merge.process(stream, [adj("A", 5, end, end + 10 * (-1) ** step), stb(10 + step)])
+        end += 10 * (-1) ** step
+    index = merge._index  # type: ignore[attr-defined]
+    index.check_invariants()
+    assert all(len(ends) < 200 for ends in (index._out_ends, *index._own_ends.values()))
+    assert merge.stats().nodes == 2
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_nodes_that_die_early_leave_nothing_behind_in_the_index(algorithm: str) -> None:
+    merge = merge_of(algorithm, "r1")
+    names = [f"A{number}" for number in range(100)]
+    merge.process("r1", [*(ins(name, 5, 10_000) for name in [*names, "B"]), stb(10)])
+    merge.process("r1", [*(adj(name, 5, 10_000, 50) for name in names), stb(100)])
+    index = merge._index  # type: ignore[attr-defined]
+    assert [(end, node.payload) for end, node in index._out_ends.entries()] == [(10_000, "B")]
+    index.check_invariants()
+
+
+def test_eager_outputs_that_changed_do_not_pile_up_in_the_index() -> None:
+    merge = create("R3", policy=OutputPolicy.parse("eager"))
+    merge.attach("r1")
+    merge.process("r1", [ins("A", 5, 1000), stb(10)])
+    for step in range(300):
+        merge.process("r1", [adj("A", 5, 1000 + step, 1001 + step)])
+    assert len(merge._index._out_ends) > 200  # type: ignore[attr-defined]
+    merge.process("r1", [stb(20)])
+    assert merge._index._out_ends.entries() == [(1300, *merge._index.nodes.values())]  # type: ignore[attr-defined]
+
+
+def test_r4_own_ends_that_changed_do_not_pile_up_in_the_index() -> None:
+    merge = merge_of("R4")
+    for stream in ("r1", "r2"):
+        merge.process(stream, [ins("A", 5, 1000), stb(10)])
+    for step in range(300):
+        merge.process("r1", [adj("A", 5, 1000 + step, 1001 + step)])
+    assert merge.process("r2", [stb(20)]) == [stb(20)]
+    assert [len(ends) for ends in merge._index._own_ends.values()] == [1, 0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_what_is_dead_does_not_come_back_in_a_recovery(algorithm: str) -> None:
+    """The suffix of the merged topic, and that of an input, may hold events that are settled."""
+    merge = create(algorithm)
+    state = MergeState(
+        max_stable=10,
+        streams={"r1": StreamState(own_stable=10)},
+        nodes=(NodeState(2, "dead", (5,)), NodeState(3, "A", (5, 50) if algorithm == "R4" else (50,))),
+    )
+    if algorithm == "R3":
+        state = msgspec.structs.replace(state, nodes=state.nodes[1:])
+    merge.load(state)
+    dead: list[Element] = [ins("dead", 2, 5), adj("dead", 2, 5, 6), adj("unknown", 3, 60, 50)]
+    live: list[Element] = [ins("A", 3, 60), adj("A", 3, 60, 50), ins("not put out", 20, 30)]
+    merge.refeed("r1", [*dead, *live, stb(9)], done=True)
+    assert merge.stats().nodes == 2
+    output = merge.process("r1", [adj("A", 3, 50, 40), stb(70)])
+    assert output == [ins("not put out", 20, 30), adj("A", 3, 50, 40), stb(70)]
+
+
+@pytest.mark.parametrize("algorithm", ALL)
+def test_stats_count_what_came_and_went(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 5, 8), stb(6)])
+    merge.process("r2", [ins("A", 5, 8), stb(6)])
+    stats = merge.stats()
+    assert (stats.inserts_in, stats.adjusts_in, stats.stables_in) == (2, 0, 2)
+    assert (stats.inserts_out, stats.adjusts_out, stats.stables_out) == (1, 0, 1)
+    assert stats.nodes == (0 if algorithm in ("R0", "R1") else 1)
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R1", "R2"])
+def test_ordered_algorithms_need_no_refeeding(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.begin_batch(7)
+    merge.process("r1", [ins("A", 5, 8)])
+    assert merge.oldest_batch is None
+    successor = create(algorithm)
+    successor.load(merge.dump())
+    successor.refeed("r1", [ins("A", 5, 8)], done=True)
+    assert successor.process("r2", [ins("A", 5, 8), ins("B", 6, 9)]) == [ins("B", 6, 9)]
+
+
+def test_the_oldest_batch_is_that_of_the_oldest_live_node() -> None:
+    for algorithm in ("R3", "R4"):
+        merge = merge_of(algorithm)
+        assert merge.oldest_batch is None
+        for number, element in enumerate([ins("A", 5, 8), ins("B", 6, 30), ins("C", 7, 9)], 1):
+            merge.begin_batch(number)
+            merge.process("r1", [element])
+        assert merge.oldest_batch == 1
+        merge.process("r1", [stb(10)])
+        assert merge.oldest_batch == 2
+        merge.process("r1", [stb(40)])
+        assert merge.oldest_batch is None
+
+
+def test_facts_are_taken_once() -> None:
+    merge = create("R3")
+    merge.attach("r1")
+    facts: list[Fact] = merge.take_facts()
+    assert facts == [Joined("r1", MINUS_INFINITY)]
+    assert merge.take_facts() == []
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown algorithm 'R5'"):
+        create("R5")
