@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check format test-fast simulation test test-long integration demo bench bench-codec up down stack stack-stop stack-status clean
+.PHONY: help setup lock check format test-fast simulation test test-long integration demo bench bench-codec bench-core up down stack stack-stop stack-status clean
 
 help:  ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -47,10 +47,16 @@ test: check test-fast simulation integration  ## everything that must pass
 test-long: setup  ## the same suites with their large sizes
 	$(BIN)/pytest --long --timeout 3600 lmerge tests
 
-bench: bench-codec  ## all benchmarks: JSON lines with ratios from one run, plots
+demo: setup  ## two replicas on a real broker, one ends early, the merged topic is right
+	$(BIN)/python -m deploy.demo
+
+bench: bench-codec bench-core  ## all benchmarks: JSON lines with ratios from one run, plots
 
 bench-codec: setup  ## cost of decoding, canonicalising and encoding an element against orjson
 	$(BIN)/python -m benchmarks.codec
+
+bench-core: setup  ## throughput and memory of R0 to R4, figures 2 to 7 of the paper
+	$(BIN)/python -m benchmarks.core
 
 stack: setup  ## start a Kafka broker here, without Docker
 	$(BIN)/python -m deploy.local start
