@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_five_minutes_with_the_library_put_out_what_is_printed(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
-    match = re.search(r"```sh\n(cat > r1\.jsonl.*?)```\n\n((?:    .*\n)+)", readme, re.DOTALL)
+    match = re.search(r"```sh\n(cat > r1\.jsonl.*?)```\n\n((?:    [^\n]*\n)+)", readme, re.DOTALL)
     assert match is not None
     script = match[1].replace(".venv/bin/lmerge", f"{sys.executable} -m services.cli")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
