@@ -4,6 +4,7 @@ The whole package is pure: no I/O, clock, thread or log. The one exception is `l
 """
 
 from lmerge.choose import Algorithm, Choice, choose
+from lmerge.cleanse import Cleanse, cleanse
 from lmerge.compatibility_checker import CompatibilityChecker
 from lmerge.compatible import check_compatible
 from lmerge.create import create
@@ -11,6 +12,7 @@ from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Hello, In
 from lmerge.errors import IllegalElement, InputError, LMergeError, MalformedRecord, UsageError
 from lmerge.facts import Divergence, Dropped, DropReason, Fact, Held, Joined, Rule, Violation
 from lmerge.merge import Merge
+from lmerge.normal_form import NormalForm, normal_form
 from lmerge.policies import Adjusts, Inserts, OutputPolicy, Quorum
 from lmerge.properties import StreamProperties
 from lmerge.state import MergeState, NodeState, Stats, StreamState
@@ -24,6 +26,7 @@ __all__ = [
     "Adjusts",
     "Algorithm",
     "Choice",
+    "Cleanse",
     "CompatibilityChecker",
     "Divergence",
     "DropReason",
@@ -44,6 +47,7 @@ __all__ = [
     "Merge",
     "MergeState",
     "NodeState",
+    "NormalForm",
     "OutputPolicy",
     "Payload",
     "Quorum",
@@ -57,7 +61,9 @@ __all__ = [
     "Violation",
     "check_compatible",
     "choose",
+    "cleanse",
     "create",
     "freeze",
+    "normal_form",
     "reconstitute",
 ]

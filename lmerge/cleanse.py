@@ -24,7 +24,7 @@ broken by that event. At ``Stable(INFINITY)`` nothing can change any more, so al
 after it until the stream closes: such a stream cannot be cleansed in bounded state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from typing import Any, assert_never
 
@@ -129,3 +129,14 @@ class Cleanse:
     def _is_settled(self, event: Insert) -> bool:
         """Tell whether an event is fully frozen, or the stream has ended."""
         return event.ve < self._stable or self._stable == INFINITY
+
+
+def cleanse(elements: Iterable[Element], *, key: Callable[[Any], Any] = by_bytes) -> Iterator[Element]:
+    """Apply `Cleanse` to a whole stream.
+
+    >>> list(cleanse([Insert("B", 8, 10), Insert("A", 6, 12), Stable(20)], key=repr))
+    [Insert('A', 6, 12), Insert('B', 8, 10), Stable(20)]
+    """
+    operator = Cleanse(key=key)
+    for element in elements:
+        yield from operator.process(element)

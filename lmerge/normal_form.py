@@ -35,7 +35,7 @@ both are refused: a run may have been open for ever.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, assert_never
 
@@ -281,3 +281,16 @@ class NormalForm:
             )
         first_cut = -(-(instant - 1) // self._cut_every) * self._cut_every  # at or after instant - 1
         return first_cut + 1
+
+
+def normal_form(
+    elements: Iterable[Element], cut_every: int | None = None, *, label: Callable[[Any, int], Payload] = pair
+) -> Iterator[Element]:
+    """Apply `NormalForm` to a whole stream.
+
+    >>> list(normal_form([Insert("A", 1, 5), Insert("A", 5, 9), Stable(20)]))
+    [Insert(('A', 1), 1, 9), Stable(20)]
+    """
+    operator = NormalForm(cut_every, label=label)
+    for element in elements:
+        yield from operator.process(element)
