@@ -46,6 +46,16 @@ def show_time(t: int) -> str:
     return "-inf" if t == MINUS_INFINITY else str(t)
 
 
+def _check_payload(element: "Insert | Adjust") -> None:
+    """Refuse a payload that no index can hold. Bytes keep their hash: it is needed later anyway."""
+    try:
+        hash(element.payload)
+    except TypeError:
+        raise UsageError(
+            f"{element}: the payload must be hashable; make JSON canonical: lmerge.canonical.payload"
+        ) from None
+
+
 class Insert(msgspec.Struct, frozen=True, gc=False):
     """Add an event: `payload`, valid in ``[vs, ve)``."""
 
@@ -54,8 +64,9 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
     ve: int
 
     def __post_init__(self) -> None:
-        if not MINUS_INFINITY < self.vs < self.ve <= INFINITY:
-            raise UsageError(f"{self}: needs -inf < vs < ve <= +inf, an event has a lifetime")
+        if not (type(self.vs) is type(self.ve) is int and MINUS_INFINITY < self.vs < self.ve <= INFINITY):
+            raise UsageError(f"{self}: needs integers -inf < vs < ve <= +inf, an event has a lifetime")
+        _check_payload(self)
 
     def __repr__(self) -> str:
         return f"Insert({self.payload!r}, {show_time(self.vs)}, {show_time(self.ve)})"
@@ -70,10 +81,11 @@ class Adjust(msgspec.Struct, frozen=True, gc=False):
     ve: int
 
     def __post_init__(self) -> None:
-        if not MINUS_INFINITY < self.vs < self.vold <= INFINITY:
-            raise UsageError(f"{self}: needs -inf < vs < vold <= +inf, no event ends before it has begun")
-        if not self.vs <= self.ve <= INFINITY:
-            raise UsageError(f"{self}: needs vs <= ve <= +inf")
+        if not (type(self.vs) is type(self.vold) is int and MINUS_INFINITY < self.vs < self.vold <= INFINITY):
+            raise UsageError(f"{self}: needs integers -inf < vs < vold <= +inf, no event ends before it has begun")
+        if not (type(self.ve) is int and self.vs <= self.ve <= INFINITY):
+            raise UsageError(f"{self}: needs an integer vs <= ve <= +inf")
+        _check_payload(self)
 
     def __repr__(self) -> str:
         times = ", ".join(map(show_time, (self.vs, self.vold, self.ve)))
@@ -86,7 +98,7 @@ class Stable(msgspec.Struct, frozen=True, gc=False):
     vc: int
 
     def __post_init__(self) -> None:
-        if not MINUS_INFINITY < self.vc <= INFINITY:
+        if not (type(self.vc) is int and MINUS_INFINITY < self.vc <= INFINITY):
             raise UsageError(f"{self}: vc must be an instant or INFINITY")
 
     def __repr__(self) -> str:

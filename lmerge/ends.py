@@ -4,23 +4,30 @@ The paper's stable step visits every half-frozen node (Algorithm R3, line 17). O
 the new stable point. They are found here: nodes in buckets by end, and a heap of the distinct ends.
 
 An end that changes leaves its old entry behind, and so does a node that dies early. Such stale entries are skipped by
-whoever pops them, and `compact` removes them when they outnumber the live ones, so that space stays bounded by what is
-live and every operation stays O(log n) amortised.
+whoever pops them, and removed by `compact`: by itself when the index has doubled since, so that every operation stays
+O(log n) amortised, and by the owner of the index when it knows that most of it must be stale.
 """
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from lmerge.elements import INFINITY
 
 Node = TypeVar("Node")
 
 
+MIN_LIMIT: Final = 64
+"""Below this many entries stale ones are not worth looking for."""
+
+
 class EndIndex(Generic[Node]):
     """A multimap from ends to nodes that gives up the lowest ends first.
 
-    >>> index = EndIndex[str]()
+    Args:
+        is_live: tells whether a node still has an end, so that entries which are stale can be removed.
+
+    >>> index = EndIndex[str](lambda end, node: True)
     >>> for end, node in [(20, "A"), (10, "B"), (20, "C")]:
     ...     index.add(end, node)
     >>> index.pop_below(20)
@@ -29,20 +36,23 @@ class EndIndex(Generic[Node]):
     (['A', 'C'], 0)
     """
 
-    __slots__ = ("_buckets", "_heap", "_size")
+    __slots__ = ("_buckets", "_heap", "_is_live", "_limit", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, is_live: Callable[[int, Node], bool]) -> None:
+        self._is_live = is_live
         self._buckets: dict[int, list[Node]] = {}
         # The keys of _buckets, each once.
         self._heap: list[int] = []
         self._size = 0
+        # The size at which stale entries are looked for.
+        self._limit = MIN_LIMIT
 
     def __len__(self) -> int:
         """Return the number of entries, stale ones included."""
         return self._size
 
     def add(self, end: int, node: Node) -> None:
-        """Enter a node under an end. No stable point exceeds INFINITY, so such an end is not kept. O(log n)."""
+        """Enter a node under an end. No stable point exceeds INFINITY: such an end is not kept. O(log n) amortised."""
         if end == INFINITY:
             return
         bucket = self._buckets.get(end)
@@ -52,6 +62,8 @@ class EndIndex(Generic[Node]):
         else:
             bucket.append(node)
         self._size += 1
+        if self._size > self._limit:
+            self.compact()
 
     def pop_below(self, t: int) -> list[Node]:
         """Remove and return the nodes with ``end < t``, stale entries included. O(k log n) for k distinct ends."""
@@ -61,18 +73,18 @@ class EndIndex(Generic[Node]):
         self._size -= len(nodes)
         return nodes
 
-    def compact(self, live: int, is_live: Callable[[int, Node], bool]) -> None:
-        """Remove stale entries if they outnumber the `live` ones. O(1) amortised over the entries added."""
-        if self._size <= 2 * live + 64:
-            return
+    def compact(self) -> None:
+        """Remove stale entries, and look again when the index has doubled."""
         # An end that went and came back was entered twice: dict.fromkeys.
         kept = (
-            (end, [node for node in dict.fromkeys(nodes) if is_live(end, node)]) for end, nodes in self._buckets.items()
+            (end, [node for node in dict.fromkeys(nodes) if self._is_live(end, node)])
+            for end, nodes in self._buckets.items()
         )
         self._buckets = {end: nodes for end, nodes in kept if nodes}
         self._heap = list(self._buckets)
         heapify(self._heap)
         self._size = sum(map(len, self._buckets.values()))
+        self._limit = max(MIN_LIMIT, 2 * self._size)
 
     def check_invariants(self) -> None:
         """Assert that heap, buckets and size tell the same."""

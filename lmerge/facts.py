@@ -53,7 +53,7 @@ class DropReason(enum.Enum):
 
     FROZEN = "its event lies below the merged stable and is settled"
     BEHIND = "another input has gone past its vs (R0 to R2)"
-    BEFORE_JOIN = "it lies below the joins_at of its stream (R0 to R2)"
+    BEFORE_JOIN = "it lies below the joins_at of its stream, or below the origin (R0 to R2)"
     LATE_INSERT = "an insert below the merged stable from a stream of R0 to R2: a missing element, or divergence"
 
 

@@ -69,6 +69,17 @@ class In2T(TopTier[Node]):
         nodes = self._pop_touched(slot, t)
         return [node for node in nodes if node.out < t or node.ends.get(slot, INFINITY) < t]
 
+    def touched_own(self, slot: int, t: int) -> list[Node]:
+        """Take the half-frozen nodes whose end in stream `slot` lies below `t` and below the output's.
+
+        The stream's end on each of them must then be dropped. O((k + stale) log w).
+        """
+        nodes = dict.fromkeys(self._own_ends[slot].pop_below(t))
+        return [node for node in nodes if node.alive and node.ends.get(slot, INFINITY) < min(t, node.out)]
+
+    def _live_output_ends(self) -> int:
+        return self._half_frozen
+
     def _is_output_end(self, end: int, node: Node) -> bool:
         return node.out == end
 

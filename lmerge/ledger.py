@@ -2,10 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from lmerge.elements import Adjust, Element, Insert, Stable
 from lmerge.facts import Dropped, DropReason, Fact, StreamId
 from lmerge.state import Stats
+
+MAX_FACTS: Final = 10_000
+"""Facts kept for a caller that does not take them: enough for any batch, and no leak."""
 
 
 class Ledger:
@@ -16,13 +20,17 @@ class Ledger:
         self._in: Counter[type[Element]] = Counter()
         self._out: Counter[type[Element]] = Counter()
         self._dropped: Counter[DropReason] = Counter()
+        self._lost = 0
         self.missing = 0
         self.kept = 0
         self.divergences = 0
 
     def note(self, fact: Fact) -> None:
-        """Keep a fact until `take`."""
-        self._facts.append(fact)
+        """Keep a fact until `take`; beyond MAX_FACTS the newest are only counted."""
+        if len(self._facts) < MAX_FACTS:
+            self._facts.append(fact)
+        else:
+            self._lost += 1
 
     def close(
         self, stream_id: StreamId, taken: Iterable[Element], output: Iterable[Element], dropped: dict[DropReason, int]
@@ -32,7 +40,7 @@ class Ledger:
         self._out.update(map(type, output))
         for reason, number in dropped.items():
             self._dropped[reason] += number
-            self._facts.append(Dropped(stream_id, reason, number))
+            self.note(Dropped(stream_id, reason, number))
 
     def take(self) -> list[Fact]:
         """Return the facts so far and forget them."""
@@ -52,6 +60,7 @@ class Ledger:
             missing=self.missing,
             kept=self.kept,
             divergences=self.divergences,
+            facts_lost=self._lost,
             nodes=nodes,
             leader=leader,
         )

@@ -11,7 +11,7 @@ streams that join at or below it are joined from the start (J4).
 from collections.abc import Iterator
 from itertools import count
 
-from lmerge.elements import MINUS_INFINITY, Hello, Payload, Skip
+from lmerge.elements import INFINITY, MINUS_INFINITY, Hello, Payload, Skip
 from lmerge.errors import UsageError
 from lmerge.facts import StreamId
 
@@ -46,8 +46,10 @@ class Membership:
         self.streams: dict[StreamId, Stream] = {}
         """The attached streams; written only here."""
         self._slots = count()
-        # Streams that may not lead yet; usually empty, so that asking costs nothing.
+        # Streams that may not lead yet, and the smallest J among those that are not being re-fed: nobody can join
+        # before the merge has reached it, so that asking after every element costs one comparison.
         self._waiting: set[Stream] = set()
+        self._earliest = INFINITY
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -64,7 +66,7 @@ class Membership:
         if stream_id in self.streams:
             raise UsageError(f"stream {stream_id!r} is attached already: detach it first")
         stream = self.streams[stream_id] = Stream(stream_id, next(self._slots), joins_at)
-        self._waiting.add(stream)
+        self._wait(stream)
         return stream
 
     def detach(self, stream_id: StreamId) -> Stream:
@@ -76,6 +78,7 @@ class Membership:
         stream = self[stream_id]
         del self.streams[stream_id]
         self._waiting.discard(stream)
+        self._find_earliest()
         return stream
 
     def __getitem__(self, stream_id: StreamId) -> Stream:
@@ -94,15 +97,37 @@ class Membership:
         stream.joins_at = max(stream.joins_at, skip.before)
         if stream.joins_at > max(reached, self.origin):
             stream.joined = False
-            self._waiting.add(stream)
+            self._wait(stream)
+
+    def refeed(self, stream: Stream, *, done: bool) -> None:
+        """Note that a stream is being re-fed, or that it has been."""
+        stream.refeeding = not done
+        self._find_earliest()
 
     def join(self, reached: int) -> list[Stream]:
         """Mark the waiting streams that may lead now as joined, and return them in the order of attachment."""
-        if not self._waiting:
-            return []
         bound = max(reached, self.origin)
+        if bound < self._earliest:
+            return []
         ready = [s for s in self._waiting if s.joins_at <= bound and not s.refeeding]
         for stream in ready:
             stream.joined = True
             self._waiting.discard(stream)
+        self._find_earliest()
         return sorted(ready, key=lambda stream: stream.slot)
+
+    def join_one(self, stream: Stream, reached: int) -> bool:
+        """Mark one waiting stream as joined if it may lead now, and tell whether it may."""
+        if stream.joins_at > max(reached, self.origin):
+            return False
+        stream.joined = True
+        self._waiting.discard(stream)
+        self._find_earliest()
+        return True
+
+    def _wait(self, stream: Stream) -> None:
+        self._waiting.add(stream)
+        self._find_earliest()
+
+    def _find_earliest(self) -> None:
+        self._earliest = min((s.joins_at for s in self._waiting if not s.refeeding), default=INFINITY)

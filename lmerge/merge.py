@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import assert_never, final
 
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Hello, Insert, Skip, Stable, show_time
+from lmerge.errors import UsageError
 from lmerge.facts import DropReason, Fact, Joined, Rule, StreamId, Violation
 from lmerge.ledger import Ledger
 from lmerge.membership import Membership, Stream
@@ -53,8 +54,9 @@ class Merge(ABC):
         Raises:
             UsageError: a stream with this id is attached already.
         """
-        self._admit(self._members.attach(stream_id, joins_at))
-        self._join_waiting()
+        stream = self._members.attach(stream_id, joins_at)
+        self._admit(stream)
+        self._join_now(stream)
 
     def detach(self, stream_id: StreamId) -> None:
         """Forget a stream, at no cost. What it has contributed to the output stays.
@@ -109,7 +111,7 @@ class Merge(ABC):
                 stop, stream = None, self._reincarnate(stream, element)
             elif isinstance(element, Skip):
                 stop = None
-                self._members.skip(stream, element, self._reached())
+                self._skip(stream, element)
             else:
                 assert_never(element)
             if stop is not None:
@@ -121,8 +123,12 @@ class Merge(ABC):
         return output
 
     def consumed(self, stream_id: StreamId) -> int:
-        """Return how many elements the last `process` of this stream took; fewer than given if it had to stop."""
-        return self._consumed.get(stream_id, 0)
+        """Return how many elements the last `process` of this stream took; fewer than given if it had to stop.
+
+        Raises:
+            UsageError: no stream with this id is attached.
+        """
+        return self._consumed.get(self._members[stream_id].stream_id, 0)
 
     def take_facts(self) -> list[Fact]:
         """Return what happened since the last call."""
@@ -141,7 +147,13 @@ class Merge(ABC):
     # -- recovery
 
     def begin_batch(self, number: int) -> None:
-        """Say that what comes next belongs to batch `number`; numbers never fall."""
+        """Say that what comes next belongs to batch `number`.
+
+        Raises:
+            UsageError: the number is smaller than the last one.
+        """
+        if number < self._batch:
+            raise UsageError(f"batch {number} comes after batch {self._batch}: numbers never fall")
         self._batch = number
 
     @property
@@ -160,7 +172,12 @@ class Merge(ABC):
 
         Nodes count as made in the current batch: call `begin_batch` with the number of the recovered safe point first,
         and again with the next number when recovery is done.
+
+        Raises:
+            UsageError: the merge is in use already.
         """
+        if len(self._members) or self._max_stable > MINUS_INFINITY:
+            raise UsageError("a state can be loaded into a new merge only")
         self._max_stable = state.max_stable
         for stream_id, kept in state.streams.items():
             stream = self._members.attach(stream_id, kept.joins_at)
@@ -176,7 +193,7 @@ class Merge(ABC):
         R3 and R4 need it for every stream of a loaded state. Until `done` the stream does not lead (E8); then it may,
         at the next `process` of any stream.
         """
-        self._members[stream_id].refeeding = not done
+        self._members.refeed(self._members[stream_id], done=done)
 
     # -- what the algorithms say
 
@@ -211,10 +228,11 @@ class Merge(ABC):
     def _restore(self, stream: Stream, kept: StreamState) -> None:
         """Take back what is remembered of a stream."""
         stream.own_stable = kept.own_stable
+        stream.last_vs = kept.last_vs
 
     def _kept(self, stream: Stream) -> StreamState:
         """Return what has to be remembered of a stream."""
-        return StreamState(joins_at=stream.joins_at, own_stable=stream.own_stable)
+        return StreamState(joins_at=stream.joins_at, own_stable=stream.own_stable, last_vs=stream.last_vs)
 
     # -- shared steps
 
@@ -240,11 +258,17 @@ class Merge(ABC):
         self._forget(stream)
         stream = self._members.reincarnate(stream, hello)
         self._admit(stream)
-        self._join_waiting()
+        self._join_now(stream)
         return stream
 
-    def _join_waiting(self) -> None:
-        for stream in self._members.join(self._reached()):
+    def _skip(self, stream: Stream, skip: Skip) -> None:
+        self._members.skip(stream, skip, self._reached())
+        if self._leader is stream and not stream.joined:
+            self._leader = None
+
+    def _join_now(self, stream: Stream) -> None:
+        """Join a new stream at once if it may lead. It has sent no stable yet; others that wait may have: not here."""
+        if self._members.join_one(stream, self._reached()):
             self._ledger.note(Joined(stream.stream_id, self._max_stable))
 
     def _drop(self, reason: DropReason) -> None:

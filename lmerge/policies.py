@@ -63,6 +63,8 @@ class OutputPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How far, in application time, the output's stable stays behind the largest one of the inputs."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.inserts, Inserts | Quorum) or not isinstance(self.adjusts, Adjusts):
+            raise UsageError(f"{self.inserts!r}, {self.adjusts!r}: no policies; read names with OutputPolicy.parse")
         if self.lag < 0:
             raise UsageError(f"lagging({self.lag}): a stable cannot run ahead of the inputs")
         if self.inserts is Inserts.FULLY_FROZEN and self.adjusts is Adjusts.EAGER:
@@ -97,7 +99,7 @@ _WORDS: dict[str, tuple[str, object]] = {
 def _parse_word(word: str) -> tuple[str, object]:
     if word in _WORDS:
         return _WORDS[word]
-    if match := re.fullmatch(r"quorum\(([0-9.]+)\)", word):
+    if match := re.fullmatch(r"quorum\(([0-9]+(?:\.[0-9]+)?)\)", word):
         return "inserts", Quorum(float(match[1]))
     if match := re.fullmatch(r"lagging\(([0-9]+)\)", word):
         return "lag", int(match[1])

@@ -49,8 +49,7 @@ class R1(OrderedMerge):
 
     def _restore(self, stream: Stream, kept: StreamState) -> None:
         super()._restore(stream, kept)
-        if kept.count:
-            stream.last_vs, stream.count = self._max_vs, kept.count
+        stream.count = kept.count
 
     def _kept(self, stream: Stream) -> StreamState:
         count = stream.count if stream.last_vs == self._max_vs else 0

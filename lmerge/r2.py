@@ -6,7 +6,8 @@ Insert      below max_vs: dropped (line 4). Above: the set begins anew (lines 5-
             the set (lines 8-10).
 Stable      put out iff it exceeds the largest one so far (lines 13-16).
 Correct     (payload, vs) identifies an event, and events below max_vs have been put out or are missing.
-Checks      a stream that delivers a payload twice with the current vs breaks its key and is reported.
+Checks      a stream that delivers a payload twice with the current vs breaks its key and is reported; what it delivered
+            before a recovery is not remembered for that, only that it was put out.
 Missing     as in R0, and within one vs every event that any input delivers in time is put out.
 Cost        O(1) time per element, O(g) space for g events with the same vs (times s for the check of keys).
 """

@@ -24,35 +24,25 @@ Cost        Insert and adjust: O(log w) for w live nodes. Stable: O((f + k) (s +
             nothing happens to. Why nothing can be missed: see in2t.py. Space: O(w (p + s)) for payloads of size p.
 """
 
-from collections.abc import Sequence
-
-import msgspec
-
 from lmerge.divergence import claim, contradict
 from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Insert, Stable
-from lmerge.facts import Divergence, DropReason, Fact, Rule, StreamId, Violation
+from lmerge.facts import Divergence, DropReason, Fact, Rule, Violation
 from lmerge.in2t import NOT_OUTPUT, In2T, Node
+from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
-from lmerge.merge import Merge
 from lmerge.policies import Adjusts, Inserts, OutputPolicy, Quorum
-from lmerge.state import MergeState, NodeState, StreamState
+from lmerge.state import MergeState
 
 
-class R3(Merge):
+class R3(IndexedMerge):
     """Merge streams with disorder and revisions, where (payload, vs) is a key."""
 
     def __init__(self, *, origin: int = MINUS_INFINITY, policy: OutputPolicy | None = None) -> None:
         super().__init__(origin=origin)
-        self._index = In2T()
+        self._index: In2T = In2T()
         self._policy = policy = policy or OutputPolicy()
         self._first = policy.inserts is Inserts.FIRST
         self._eager = policy.adjusts is Adjusts.EAGER
-
-    def _reached(self) -> int:
-        return self._max_stable
-
-    def _held(self) -> int:
-        return len(self._index)
 
     # -- elements
 
@@ -96,15 +86,18 @@ class R3(Merge):
 
     def _advance(self, stream: Stream, stable: Stable, output: list[Element]) -> None:
         t = stable.vc if stable.vc == INFINITY else stable.vc - self._policy.lag
+        if t <= self._max_stable:  # line 16
+            self._look_back(stream)
+            return
         if self._policy.inserts is Inserts.FULLY_FROZEN:
             t = self._put_out_final(stream.slot, t, output)
-        if t <= self._max_stable or t < self.origin:  # line 16
+        if t <= self._max_stable or t < self.origin:
             return
         for node in self._index.freeze_below(t):
             self._freeze(stream, node, t, output)
         for node in self._index.touched(stream.slot, t):
             self._settle(stream, node, t, output)
-        self._index.compact()
+        self._index.sweep()
         self._max_stable = t
         self._leader = stream
         output.append(stable if t == stable.vc else Stable(t))
@@ -131,9 +124,8 @@ class R3(Merge):
 
     def _settle(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
         """Decide on a half-frozen node with an end below t, in the output or in the leading stream."""
+        self._report_divergence(stream, node)
         ends = node.ends
-        if len(ends) < len(self._members.streams) or len(set(ends.values())) > 1:  # else all agree
-            self._report_divergence(stream, node)
         end = ends.get(stream.slot)
         if end is None or end < self._max_stable:  # trap 6: to follow the leading stream would be illegal
             self._ledger.kept += 1
@@ -182,58 +174,56 @@ class R3(Merge):
             How far the output may be stable: up to the vs of that first event. No node is ever half frozen, so the
             output is append-only.
         """
-        if t <= self._max_stable or t < self.origin:
-            return t
+        final: list[Node] = []
+        bound = t
         while (first := self._index.first_unfrozen()) and first[0].vs < t:
-            vs = first[0].vs
-            if any(node.ends.get(slot, MINUS_INFINITY) >= t for node in first):
-                return vs
-            for node in self._index.freeze_below(vs + 1):
-                if slot in node.ends:
-                    output.append(Insert(node.payload, vs, node.ends[slot]))
-                else:
-                    self._ledger.missing += bool(node.ends)
-                self._index.delete(node)
-        return t
+            # After Stable(INFINITY) nothing changes any more, so that an end at infinity is final too.
+            if t < INFINITY and any(node.ends.get(slot, MINUS_INFINITY) >= t for node in first):
+                bound = first[0].vs
+                break
+            final += self._index.freeze_below(first[0].vs + 1)
+        for node in final:
+            if bound < self.origin:  # nothing is decided below the origin
+                self._index.put_back(node)
+                continue
+            if slot in node.ends:
+                output.append(Insert(node.payload, node.vs, node.ends[slot]))
+            else:
+                self._ledger.missing += bool(node.ends)
+            self._index.delete(node)
+        return bound
+
+    def _look_back(self, stream: Stream) -> None:
+        """Report what a stable that does not lead makes final in its own stream, and the output knows better.
+
+        An end below it on a node that lives cannot come true any more: the node was alive at max_stable.
+        """
+        for node in self._index.touched_own(stream.slot, min(stream.own_stable, self._max_stable)):
+            self._report_divergence(stream, node)
+            node.ends.pop(stream.slot)
 
     # -- what is reported
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
-        end = node.ends.get(leader.slot)
+        ends = node.ends
+        end = ends.get(leader.slot)
         claims = {}
-        for other in self._members:
-            if other is leader or not other.joined:
+        for other in self._members.streams.values():
+            if ends.get(other.slot) == end or not other.joined:
                 continue
             joins_at = max(leader.joins_at, other.joins_at)
             mine = claim(leader, node.vs, end, joins_at)
-            theirs = claim(other, node.vs, node.ends.get(other.slot), joins_at)
+            theirs = claim(other, node.vs, ends.get(other.slot), joins_at)
             if contradict(mine, theirs):
                 claims[leader.stream_id], claims[other.stream_id] = str(mine), str(theirs)
         if claims:
             self._ledger.divergences += 1
             self._ledger.note(Divergence(node.payload, node.vs, claims))
 
-    # -- streams and recovery
+    # -- recovery
 
-    def _admit(self, stream: Stream) -> None:
-        self._index.admit(stream.slot)
-
-    def _forget(self, stream: Stream) -> None:
-        super()._forget(stream)
-        self._index.forget(stream.slot)
-
-    @property
-    def oldest_batch(self) -> int | None:
-        """The batch that made the oldest live node; None if there is none."""
-        return self._index.oldest_batch
-
-    def dump(self) -> MergeState:
-        """Return the scalars and the output's part of every node."""
-        nodes = (
-            NodeState(node.vs, node.payload, () if node.out == NOT_OUTPUT else (node.out,))
-            for node in self._index.nodes.values()
-        )
-        return msgspec.structs.replace(super().dump(), nodes=tuple(nodes))
+    def _output_ends(self, node: Node) -> tuple[int, ...]:
+        return () if node.out == NOT_OUTPUT else (node.out,)
 
     def load(self, state: MergeState) -> None:
         """Go on from a state; every stream of it has to be re-fed."""
@@ -246,23 +236,13 @@ class R3(Merge):
         for node in self._index.freeze_below(self._max_stable):
             self._index.keep(node)
 
-    def _restore(self, stream: Stream, kept: StreamState) -> None:
-        super()._restore(stream, kept)
-        stream.refeeding = True
-
-    def refeed(self, stream_id: StreamId, elements: Sequence[Element], *, done: bool) -> None:
-        """Set a stream's ends again, silently and unchecked (RS 3.4); what it said of itself came with the state."""
-        super().refeed(stream_id, elements, done=done)
-        slot = self._members[stream_id].slot
-        for element in elements:
-            if not isinstance(element, Insert | Adjust):
-                continue
-            node = self._index.nodes.get((element.vs, element.payload))
-            if node is None:
-                if isinstance(element, Adjust) or element.vs < self._max_stable:
-                    continue
-                node = self._index.add(Node(element.vs, element.payload, self._batch))
-            if element.ve > element.vs:
-                self._index.set_end(node, slot, element.ve)
-            else:
-                node.ends.pop(slot, None)
+    def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
+        node = self._index.nodes.get((element.vs, element.payload))
+        if node is None:
+            if isinstance(element, Adjust) or element.vs < self._max_stable:
+                return
+            node = self._index.add(Node(element.vs, element.payload, self._batch))
+        if element.ve > element.vs:
+            self._index.set_end(node, slot, element.ve)
+        else:
+            node.ends.pop(slot, None)

@@ -25,31 +25,22 @@ Cost        Insert and adjust: O(log w + d) for w live nodes and d different end
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import zip_longest
-
-import msgspec
 
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
 from lmerge.facts import Divergence, DropReason, Fact, Rule, StreamId, Violation
 from lmerge.in3t import Ends, In3T, Node, total
+from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
-from lmerge.merge import Merge
-from lmerge.state import MergeState, NodeState, StreamState
+from lmerge.state import MergeState
 
 
-class R4(Merge):
+class R4(IndexedMerge):
     """Merge streams with disorder, revisions and duplicates."""
 
     def __init__(self, *, origin: int = MINUS_INFINITY) -> None:
         super().__init__(origin=origin)
-        self._index = In3T()
-
-    def _reached(self) -> int:
-        return self._max_stable
-
-    def _held(self) -> int:
-        return len(self._index)
+        self._index: In3T = In3T()
 
     # -- elements
 
@@ -73,7 +64,7 @@ class R4(Merge):
         if node is None and vs < self._max_stable:  # line 14
             self._drop(DropReason.FROZEN)
             return None
-        if node is None or element.vold not in node.of(slot):
+        if node is None or (element.vold not in node.of(slot) and element.vold >= node.floor):
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
         self._move(node, slot, element)
         return None
@@ -89,19 +80,18 @@ class R4(Merge):
             return
         for node in self._index.freeze_below(t):
             out = self._reconcile(stream.slot, node, t, output)
-            node.out = out
             if out:
-                self._index.keep(node)
+                self._index.freeze_at(node, out, t)
             else:
                 self._index.delete(node)
         for node in self._index.touched(stream.slot, t):
             self._report_divergence(stream, node)
             out = self._reconcile(stream.slot, node, t, output)
             if out:
-                self._index.set_output(node, out)
+                self._index.set_output(node, out, t)
             else:
                 self._index.delete(node)
-        self._index.compact()
+        self._index.sweep()
         self._max_stable = t
         self._leader = stream
         output.append(stable)
@@ -140,43 +130,28 @@ class R4(Merge):
     # -- what is reported
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
-        """Compare what streams claim about a key: the ends below both their stables, and the number beyond (RS 9)."""
-        first = node.of(leader.slot)
-        if all(node.of(stream.slot) == first for stream in self._members):
-            return  # the common case, cheaply: all agree
+        """Compare what streams claim about a key: the ends below both their stables, and the number beyond (RS 9).
+
+        Only where both reach the node's floor: what is below it is not kept.
+        """
+        mine = node.of(leader.slot)
         claims: dict[StreamId, str] = {}
-        for other in self._members:
+        for other in self._members.streams.values():
             bound = min(leader.own_stable, other.own_stable)
-            joins_at = max(leader.joins_at, other.joins_at)
-            if other is leader or not other.joined or node.vs >= bound or bound < joins_at:
+            start = max(leader.joins_at, other.joins_at, node.floor)
+            if node.of(other.slot) == mine or not other.joined or node.vs >= bound or bound < start:
                 continue
-            mine, theirs = (_claim(node.of(stream.slot), joins_at, bound) for stream in (leader, other))
-            if mine != theirs:
-                claims[leader.stream_id], claims[other.stream_id] = mine, theirs
+            one, two = (_claim(node.of(stream.slot), start, bound) for stream in (leader, other))
+            if one != two:
+                claims[leader.stream_id], claims[other.stream_id] = one, two
         if claims:
             self._ledger.divergences += 1
             self._ledger.note(Divergence(node.payload, node.vs, claims))
 
-    # -- streams and recovery
+    # -- recovery
 
-    def _admit(self, stream: Stream) -> None:
-        self._index.admit(stream.slot)
-
-    def _forget(self, stream: Stream) -> None:
-        super()._forget(stream)
-        self._index.forget(stream.slot)
-
-    @property
-    def oldest_batch(self) -> int | None:
-        """The batch that made the oldest live node; None if there is none."""
-        return self._index.oldest_batch
-
-    def dump(self) -> MergeState:
-        """Return the scalars and the output's part of every node."""
-        nodes = (
-            NodeState(node.vs, node.payload, tuple(_sorted(Counter(node.out)))) for node in self._index.nodes.values()
-        )
-        return msgspec.structs.replace(super().dump(), nodes=tuple(nodes))
+    def _output_ends(self, node: Node) -> tuple[int, ...]:
+        return tuple(_sorted(Counter(node.out)))
 
     def load(self, state: MergeState) -> None:
         """Go on from a state; every stream of it has to be re-fed. Ends below max_stable are left out."""
@@ -186,29 +161,19 @@ class R4(Merge):
             if live:
                 self._index.add(Node(kept.vs, kept.payload, self._batch, out=dict(live)))
         for node in self._index.freeze_below(self._max_stable):
-            self._index.keep(node)
+            self._index.freeze_at(node, node.out, self._max_stable)
 
-    def _restore(self, stream: Stream, kept: StreamState) -> None:
-        super()._restore(stream, kept)
-        stream.refeeding = True
-
-    def refeed(self, stream_id: StreamId, elements: Sequence[Element], *, done: bool) -> None:
-        """Count a stream's ends again, silently and unchecked (RS 3.4); what it said of itself came with the state."""
-        super().refeed(stream_id, elements, done=done)
-        slot = self._members[stream_id].slot
-        for element in elements:
-            if not isinstance(element, Insert | Adjust):
-                continue
-            node = self._index.nodes.get((element.vs, element.payload))
-            if isinstance(element, Adjust):
-                if node is not None and element.vold in node.of(slot):
-                    self._move(node, slot, element)
-                continue
-            if node is None:
-                if element.vs < self._max_stable:
-                    continue
-                node = self._index.add(Node(element.vs, element.payload, self._batch))
-            self._index.increment(node, slot, element.ve)
+    def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
+        node = self._index.nodes.get((element.vs, element.payload))
+        if isinstance(element, Adjust):
+            if node is not None and (element.vold in node.of(slot) or element.vold < node.floor):
+                self._move(node, slot, element)
+            return
+        if node is None:
+            if element.vs < self._max_stable:
+                return
+            node = self._index.add(Node(element.vs, element.payload, self._batch))
+        self._index.increment(node, slot, element.ve)
 
 
 def _split(ends: Counter[int], t: int) -> tuple[Counter[int], Counter[int]]:

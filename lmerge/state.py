@@ -17,6 +17,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
     joins_at: int = MINUS_INFINITY
     own_stable: int = MINUS_INFINITY
+    last_vs: int = MINUS_INFINITY
+    """R0 to R2: the vs of its last element, to which its next one is held."""
     count: int = 0
     """R1: how many elements it has delivered at `MergeState.max_vs`."""
 
@@ -60,6 +62,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     kept: int = 0
     """Half-frozen events that a later leader lacked or had ended before: kept as they were (trap 6)."""
     divergences: int = 0
+    facts_lost: int = 0
+    """Facts that nobody took in time."""
     nodes: int = 0
     """R3 and R4: live nodes. R2: payloads at the current vs."""
     leader: StreamId | None = None

@@ -21,16 +21,16 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from lmerge.elements import Payload
-from lmerge.ends import EndIndex
+from lmerge.ends import MIN_LIMIT, EndIndex
 
 
 class TopNode(msgspec.Struct, eq=False, gc=False):
-    """One live event key. What the streams and the output say about it is the lower tiers' business.
+    """One live event key. What the streams and the output say about it is the lower tiers' business (`ends`, by slot).
 
     A struct, since one is made for every event; compared by identity; no part of it refers back to it.
     """
@@ -43,6 +43,8 @@ class TopNode(msgspec.Struct, eq=False, gc=False):
     """Half frozen: ``vs < max_stable``."""
     alive: bool = True
     """False once deleted: what is left of it in an `EndIndex` is stale."""
+    ends: dict[int, Any] = msgspec.field(default_factory=dict)
+    """What each stream says about the event, by slot; what a stream has removed is not there."""
 
 
 N = TypeVar("N", bound=TopNode)
@@ -59,11 +61,13 @@ class TopTier(ABC, Generic[N]):
         self._starts: list[int] = []
         self._half_frozen = 0
         # Half-frozen nodes by the output's ends.
-        self._out_ends: EndIndex[N] = EndIndex()
+        self._out_ends: EndIndex[N] = EndIndex(lambda end, node: node.alive and self._is_output_end(end, node))
         # For each attached slot, half-frozen nodes by those of its ends that the output's do not cover.
         self._own_ends: dict[int, EndIndex[N]] = {}
         self.crowd = 4
         """A node with more streams than this has ends of streams that left; it sheds them when next written to."""
+        # How many ends the streams gave to nodes that died since the last sweep: no more entries can be stale.
+        self._left_behind = 0
         # Live nodes per batch, in the order of the batches: the first key is the oldest batch.
         self._batches: OrderedDict[int, int] = OrderedDict()
 
@@ -77,7 +81,7 @@ class TopTier(ABC, Generic[N]):
 
     def admit(self, slot: int) -> None:
         """Expect ends of a new stream."""
-        self._own_ends[slot] = EndIndex()
+        self._own_ends[slot] = EndIndex(lambda end, node: node.alive and self._is_own_end(slot, end, node))
         self.crowd = 2 * len(self._own_ends) + 4
 
     def forget(self, slot: int) -> None:
@@ -86,23 +90,27 @@ class TopTier(ABC, Generic[N]):
 
     def add(self, node: N) -> N:
         """Add a node for a new event key; it is unfrozen. O(log w)."""
+        self.nodes[node.vs, node.payload] = node
+        self.put_back(node)
+        self._batches[node.batch] = self._batches.get(node.batch, 0) + 1
+        return node
+
+    def put_back(self, node: N) -> None:
+        """Let a node be unfrozen that is new, or that `freeze_below` gave and is not frozen after all. O(log w)."""
         vs = node.vs
-        self.nodes[vs, node.payload] = node
         bucket = self._unfrozen.get(vs)
         if bucket is None:
             self._unfrozen[vs] = [node]
             heappush(self._starts, vs)
         else:
             bucket.append(node)
-        self._batches[node.batch] = self._batches.get(node.batch, 0) + 1
-        return node
 
     def first_unfrozen(self) -> list[N] | None:
         """Return the unfrozen nodes with the smallest vs; None if there is no unfrozen node. O(1)."""
         return self._unfrozen[self._starts[0]] if self._starts else None
 
     def freeze_below(self, t: int) -> Iterator[N]:
-        """Take the unfrozen nodes with ``vs < t`` in the order of vs; each must then be kept or deleted. O(f log w)."""
+        """Take the unfrozen nodes with ``vs < t`` in the order of vs; each must then be kept, deleted or put back."""
         while self._starts and self._starts[0] < t:
             yield from self._unfrozen.pop(heappop(self._starts))
 
@@ -114,7 +122,9 @@ class TopTier(ABC, Generic[N]):
         """Let go of a node that can no longer change. O(1)."""
         del self.nodes[node.vs, node.payload]
         node.alive = False
-        self._half_frozen -= node.frozen
+        if node.frozen:
+            self._half_frozen -= 1
+            self._left_behind += len(node.ends)
         left = self._batches[node.batch] - 1
         if left:
             self._batches[node.batch] = left
@@ -126,6 +136,19 @@ class TopTier(ABC, Generic[N]):
         nodes = dict.fromkeys(self._out_ends.pop_below(t) + self._own_ends[slot].pop_below(t))
         return [node for node in nodes if node.alive]
 
+    def sweep(self) -> None:
+        """Remove what dead nodes have left in the end indexes, if it may be most of them. O(1) amortised per death."""
+        if len(self._out_ends) > 2 * self._live_output_ends() + MIN_LIMIT:
+            self._out_ends.compact()
+        if MIN_LIMIT < sum(map(len, self._own_ends.values())) < 2 * self._left_behind:
+            for index in self._own_ends.values():
+                index.compact()
+            self._left_behind = 0
+
+    @abstractmethod
+    def _live_output_ends(self) -> int:
+        """Return how many ends the output gives to half-frozen nodes."""
+
     @abstractmethod
     def _is_output_end(self, end: int, node: N) -> bool:
         """Tell whether the node has this end in the output."""
@@ -133,12 +156,6 @@ class TopTier(ABC, Generic[N]):
     @abstractmethod
     def _is_own_end(self, slot: int, end: int, node: N) -> bool:
         """Tell whether the node has this end in stream `slot`, not covered by the output's."""
-
-    def compact(self) -> None:
-        """Drop stale entries of the end indexes if they outnumber the live ones. O(1) amortised."""
-        self._out_ends.compact(self._half_frozen, lambda end, node: node.alive and self._is_output_end(end, node))
-        for slot, index in self._own_ends.items():
-            index.compact(self._half_frozen, lambda end, node, s=slot: node.alive and self._is_own_end(s, end, node))  # type: ignore[misc]
 
     def check_invariants(self) -> None:
         """Assert what the code above relies on; for tests. O(everything)."""

@@ -5,6 +5,8 @@ import sys
 import click
 
 from lmerge.errors import LMergeError
+from services.cli.certify import certify
+from services.cli.compare import compare
 from services.cli.merge import merge
 
 
@@ -14,6 +16,8 @@ def cli() -> None:
     """Merge equivalent streams into one that is right as long as one of them is."""
 
 
+cli.add_command(certify)
+cli.add_command(compare)
 cli.add_command(merge)
 
 

@@ -1,11 +1,12 @@
 """`lmerge merge A.jsonl B.jsonl …`: merge files or pipes of elements to standard output, without a broker."""
 
 import os
-import selectors
+import select
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -41,7 +42,7 @@ def merge(*, files: tuple[str, ...], algorithm: str, policy: str, origin: int | 
     if len(set(files)) < len(files):
         raise UsageError("an input is named twice: give each replica a file of its own")
     run = MergeRun(files, algorithm, OutputPolicy.parse(policy) if policy else None, origin=origin, check=check)
-    for lines in _read_in_turn(files):
+    for lines in _read_in_turn(files, run.is_held):
         for value in encode_batch(run.feed(lines)):
             sys.stdout.buffer.write(value + b"\n")
         sys.stdout.buffer.flush()
@@ -54,18 +55,26 @@ def merge(*, files: tuple[str, ...], algorithm: str, policy: str, origin: int | 
     sys.exit(1 if run.failed else 0)
 
 
-def _read_in_turn(files: tuple[str, ...]) -> Iterator[Lines]:
-    """Yield the lines of whichever input has some, in the order in which they were named."""
+def _read_in_turn(files: tuple[str, ...], is_held: Callable[[str], bool]) -> Iterator[Lines]:
+    """Yield the lines of whichever input has some, in the order in which they were named.
+
+    One that is held is left alone until the others have come further; when only such are left, that is the end.
+    """
+    streams: dict[str, BinaryIO] = {}
     with ExitStack() as stack:
-        selector = stack.enter_context(selectors.SelectSelector())  # select, since the others refuse ordinary files
         for name in files:
-            stream = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
-            selector.register(stream, selectors.EVENT_READ, Lines(name))
-        while selector.get_map():
-            for key in sorted((key for key, _ in selector.select()), key=lambda key: files.index(key.data.name)):
-                lines: Lines = key.data
-                chunk = os.read(key.fd, _CHUNK)
-                lines.add(chunk)
-                yield lines
+            streams[name] = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+        lines = {name: Lines(name) for name in files}
+        while readable := [name for name in streams if not is_held(name)]:
+            for name in _wait_for_any(readable, streams):
+                chunk = os.read(streams[name].fileno(), _CHUNK)
+                lines[name].add(chunk)
                 if not chunk:
-                    selector.unregister(key.fileobj)
+                    del streams[name]
+                yield lines[name]
+
+
+def _wait_for_any(names: list[str], streams: Mapping[str, BinaryIO]) -> list[str]:
+    """Return those that can be read now. By select, since the other ways refuse ordinary files."""
+    ready, _, _ = select.select([streams[name] for name in names], [], [])
+    return [name for name in names if streams[name] in ready]

@@ -61,26 +61,37 @@ class MergeRun:
             self._decode(lines.name, state, values, numbers)
         if self._merge is None and not (state.elements or state.problem):
             return []
-        merge = self._merge or self._begin(state)
-        output = self._process(merge, lines.name)
-        # What came out may let streams join that were held until now (R0 to R2).
-        held = [other for other, waiting in self._inputs.items() if waiting.elements and other != lines.name]
-        for other in held:
-            output += self._process(merge, other)
+        output: list[Element] = []
+        if self._merge is None:
+            self._merge = self._begin(state)
+            if self._merge.origin > MINUS_INFINITY:  # where the output is complete from, for whoever merges it again
+                output.append(Hello(replica="lmerge", incarnation=1, joins_at=self._merge.origin))
+        merge = self._merge
+        output += self._process(merge, lines.name)
+        while released := self._release_held(merge):
+            output += released
         return output
+
+    def _release_held(self, merge: Merge) -> list[Element]:
+        """Try the inputs again that were held until now (R0 to R2); what one puts out may release another."""
+        return [out for name, state in self._inputs.items() if state.elements for out in self._process(merge, name)]
+
+    def is_held(self, name: str) -> bool:
+        """Tell whether an input has to wait until the others have come further; no more of it should be read."""
+        return bool(self._inputs[name].elements)
 
     def _begin(self, first: _Input) -> Merge:
         origin = self._origin
         if origin is None:
             opening = first.elements[0] if first.elements else None
             origin = opening.joins_at if isinstance(opening, Hello) else MINUS_INFINITY
-        self._merge = create(self._algorithm, policy=self._policy, origin=origin)
+        merge = create(self._algorithm, policy=self._policy, origin=origin)
         if self._check:
             order = _ORDERS.get(self._algorithm, Order.ANY)
             self._checker = CompatibilityChecker(multiset=self._algorithm in ("R1", "R4"), origin=origin, order=order)
         for name in self._inputs:
-            self._merge.attach(name)
-        return self._merge
+            merge.attach(name)
+        return merge
 
     def _decode(self, name: str, state: _Input, values: list[bytes], numbers: list[int]) -> None:
         elements, error = decode_batch(values)

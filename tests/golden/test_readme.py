@@ -1,6 +1,5 @@
 """The README's example does what the README shows."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,9 +12,8 @@ def test_the_five_minutes_with_the_library_put_out_what_is_printed(tmp_path: Pat
     readme = (ROOT / "README.md").read_text()
     match = re.search(r"```sh\n(cat > r1\.jsonl.*?)```\n\n((?:    [^\n]*\n)+)", readme, re.DOTALL)
     assert match is not None
-    script = match[1].replace(".venv/bin/lmerge", f"{sys.executable} -m services.cli")
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(["bash", "-ec", script], cwd=tmp_path, env=env, capture_output=True, check=True, text=True)  # noqa: S607
+    script = match[1].replace(".venv/bin/lmerge", str(Path(sys.executable).parent / "lmerge"))
+    result = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=True, text=True)  # noqa: S607
     assert result.stdout.splitlines() == [line.strip() for line in match[2].splitlines()]
 
 

@@ -20,6 +20,13 @@ from lmerge import INFINITY, MINUS_INFINITY, Adjust, Element, Hello, Insert, Ski
         (lambda: Adjust("A", 6, INFINITY + 1, 7), "vold <= +inf"),
         (lambda: Adjust("A", 6, 7, 5), "vs <= ve"),
         (lambda: Adjust("A", 6, 7, INFINITY + 1), "ve <= +inf"),
+        (lambda: Insert("A", 1.5, 2.7), "needs integers"),  # type: ignore[arg-type]
+        (lambda: Insert("A", 1, True), "needs integers"),
+        (lambda: Insert({"a": 1}, 1, 2), "the payload must be hashable"),  # type: ignore[arg-type]
+        (lambda: Adjust("A", 1, 2.0, 3), "needs integers"),  # type: ignore[arg-type]
+        (lambda: Adjust("A", 1, 2, 3.0), "needs an integer"),  # type: ignore[arg-type]
+        (lambda: Adjust([], 1, 2, 3), "the payload must be hashable"),  # type: ignore[arg-type]
+        (lambda: Stable(1.5), "an instant or INFINITY"),  # type: ignore[arg-type]
         (lambda: Stable(MINUS_INFINITY), "an instant or INFINITY"),
         (lambda: Stable(INFINITY + 1), "an instant or INFINITY"),
         (lambda: Hello(replica="r", incarnation=-1), "counted from 0"),

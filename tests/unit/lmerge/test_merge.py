@@ -48,8 +48,10 @@ def test_streams_are_attached_once_and_detached_when_attached(algorithm: str) ->
     with pytest.raises(UsageError, match="'r9' is not attached"):
         merge.process("r9", [])
     merge.detach("r1")
-    assert merge.consumed("r1") == 0
+    with pytest.raises(UsageError, match="'r1' is not attached"):
+        merge.consumed("r1")
     merge.attach("r1", joins_at=50)
+    assert merge.consumed("r1") == 0
     assert not merge.is_joined("r1")
     assert merge.is_joined("r2")
     assert merge.origin == MINUS_INFINITY
@@ -173,8 +175,8 @@ def test_a_half_frozen_event_that_a_later_leader_ended_too_early_is_kept(algorit
     output = merge.process("r1", [ins("A", 5, 40), stb(15)])
     output += merge.process("r2", [ins("A", 5, 12), stb(20)])
     assert output == [ins("A", 5, 40), stb(15), stb(20)]
-    assert [type(fact) for fact in merge.take_facts() if isinstance(fact, Divergence)] == [Divergence]
     assert merge.process("r1", [adj("A", 5, 40, 30), stb(50)]) == [adj("A", 5, 40, 30), stb(50)]
+    assert any(isinstance(fact, Divergence) for fact in merge.take_facts())
     reconstitute([*output, adj("A", 5, 40, 30), stb(50)])
 
 
@@ -309,9 +311,7 @@ def test_eager_outputs_that_changed_do_not_pile_up_in_the_index() -> None:
     merge.process("r1", [ins("A", 5, 1000), stb(10)])
     for step in range(300):
         merge.process("r1", [adj("A", 5, 1000 + step, 1001 + step)])
-    assert len(merge._index._out_ends) > 200  # type: ignore[attr-defined]
-    merge.process("r1", [stb(20)])
-    assert merge._index._out_ends.entries() == [(1300, *merge._index.nodes.values())]  # type: ignore[attr-defined]
+    assert len(merge._index._out_ends) <= 64  # type: ignore[attr-defined]
 
 
 def test_r4_own_ends_that_changed_do_not_pile_up_in_the_index() -> None:
@@ -320,8 +320,7 @@ def test_r4_own_ends_that_changed_do_not_pile_up_in_the_index() -> None:
         merge.process(stream, [ins("A", 5, 1000), stb(10)])
     for step in range(300):
         merge.process("r1", [adj("A", 5, 1000 + step, 1001 + step)])
-    assert merge.process("r2", [stb(20)]) == [stb(20)]
-    assert [len(ends) for ends in merge._index._own_ends.values()] == [1, 0]  # type: ignore[attr-defined]
+    assert all(len(ends) <= 64 for ends in merge._index._own_ends.values())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("algorithm", ["R3", "R4"])
@@ -342,6 +341,116 @@ def test_what_is_dead_does_not_come_back_in_a_recovery(algorithm: str) -> None:
     assert merge.stats().nodes == 2
     output = merge.process("r1", [adj("A", 3, 50, 40), stb(70)])
     assert output == [ins("not put out", 20, 30), adj("A", 3, 50, 40), stb(70)]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_attaching_a_stream_does_not_swallow_the_stable_of_one_that_was_refed(algorithm: str) -> None:
+    """E17 after a recovery: r2 may lead once it is re-fed, and has said more than the output has."""
+    merge = create(algorithm)
+    kept = {"r1": StreamState(own_stable=22), "r2": StreamState(joins_at=20, own_stable=INF)}
+    merge.load(MergeState(max_stable=22, streams={**kept}))
+    for stream in ("r1", "r2"):
+        merge.refeed(stream, [], done=True)
+    merge.attach("r3")
+    assert merge.process("r1", []) == [stb(INF)]
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_stream_that_left_does_not_hide_a_divergence(algorithm: str) -> None:
+    merge = merge_of(algorithm, "r1", "r2", "r3")
+    for stream in ("r1", "r2"):
+        merge.process(stream, [ins("A", 6, 20)])
+    merge.process("r1", [stb(10)])
+    merge.process("r3", [stb(12)])
+    merge.detach("r1")
+    merge.take_facts()
+    merge.process("r2", [stb(25)])
+    assert [fact.vs for fact in merge.take_facts() if isinstance(fact, Divergence)] == [6]
+
+
+def test_r3_reports_what_a_laggard_makes_final_and_the_output_knows_better() -> None:
+    """The event lives on in the output, so no leading stable will ever touch it."""
+    merge = merge_of("R3")
+    merge.process("r1", [ins("A", 6, INF), stb(30)])
+    merge.process("r2", [ins("A", 6, 12), stb(15)])
+    reported = [fact for fact in merge.take_facts() if isinstance(fact, Divergence)]
+    assert [fact.claims for fact in reported] == [{"r1": "alive at 30", "r2": "ends at 12"}]
+    merge.process("r2", [stb(16)])
+    assert merge.stats().divergences == 1
+
+
+@pytest.mark.parametrize(("algorithm", "ends"), [("R3", 1), ("R4", 1), ("R4", 3)])
+def test_a_stable_that_touches_nothing_looks_at_nothing(algorithm: str, ends: int) -> None:
+    """The cost of a stable is what it changes (design 5): no bucket of the index is built anew for it."""
+    merge = merge_of(algorithm)
+    for stream in ("r1", "r2"):
+        merge.process(stream, [ins(key, 5, 10_000 + end) for key in range(200) for end in range(ends)])
+        merge.process(stream, [stb(10)])
+    index = merge._index  # type: ignore[attr-defined]
+    before = index._out_ends._buckets
+    for t in range(11, 100):
+        assert merge.process("r1", [stb(t)]) == [stb(t)]
+    assert index._out_ends._buckets is before
+
+
+def test_r4_does_not_keep_what_is_final() -> None:
+    """A key with one open event and many that have ended holds the open one only, in every stream."""
+    merge = merge_of("R4")
+    for stream in ("r1", "r2"):
+        merge.process(stream, [ins("A", 5, 50_000), *(ins("A", 5, 6 + n) for n in range(500)), stb(1000)])
+    merge.process("r1", [stb(1001)])
+    (node,) = merge._index.nodes.values()  # type: ignore[attr-defined]
+    assert node.out == {50_000: 1}
+    assert all(ends == {50_000: 1} for ends in node.ends.values())
+    assert merge.process("r2", [adj("A", 5, 50_000, 2000), stb(3000)]) == [adj("A", 5, 50_000, 2000), stb(3000)]
+
+
+def test_r4_follows_a_laggard_whose_events_end_below_what_is_kept() -> None:
+    """r2 is behind: it may still move an end that the output has settled, to one that lives."""
+    merge = merge_of("R4")
+    output = merge.process("r1", [ins("A", 5, 8), ins("A", 5, 60), stb(20)])
+    output += merge.process("r2", [ins("A", 5, 7), ins("A", 5, 9), adj("A", 5, 9, 60), adj("A", 5, 7, 8), stb(30)])
+    output += merge.process("r2", [adj("A", 5, 60, 40), stb(INF)])
+    assert not [fact for fact in merge.take_facts() if isinstance(fact, Violation | Divergence)]
+    assert reconstitute(output) == TDB([Event("A", 5, 8), Event("A", 5, 40)])
+
+
+def test_a_state_is_loaded_into_a_new_merge_only() -> None:
+    merge = merge_of("R3")
+    with pytest.raises(UsageError, match="a new merge only"):
+        merge.load(MergeState())
+
+
+def test_batch_numbers_never_fall() -> None:
+    merge = merge_of("R3")
+    merge.begin_batch(5)
+    with pytest.raises(UsageError, match="batch 3 comes after batch 5"):
+        merge.begin_batch(3)
+
+
+def test_facts_that_nobody_takes_are_counted_and_not_kept() -> None:
+    merge = merge_of("R3")
+    merge.process("r1", [stb(10)])
+    for _ in range(10_001):
+        merge.process("r2", [ins("A", 5, 8)])
+    assert len(merge.take_facts()) == 10_000
+    assert merge.stats().facts_lost == 1
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R2"])
+def test_a_stream_is_held_to_its_order_after_a_recovery(algorithm: str) -> None:
+    merge = merge_of(algorithm)
+    merge.process("r1", [ins("A", 10, 12)])
+    successor = create(algorithm)
+    successor.load(merge.dump())
+    successor.process("r1", [ins("B", 7, 9)])
+    assert [fact.rule for fact in successor.take_facts() if isinstance(fact, Violation)] == [Rule.ORDERED]
+
+
+def test_a_leader_that_has_to_wait_no_longer_leads() -> None:
+    merge = merge_of("R3")
+    merge.process("r1", [stb(10), skip(20)])
+    assert merge.stats().leader is None
 
 
 @pytest.mark.parametrize("algorithm", ALL)

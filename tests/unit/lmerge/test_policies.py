@@ -28,6 +28,8 @@ def test_a_policy_is_written_as_names(text: str, policy: OutputPolicy) -> None:
         ("first,leading", "contradicts"),
         ("eager,lazy", "contradicts"),
         ("quorum(0)", "a whole number of inputs, or a fraction"),
+        ("quorum(.)", "unknown policy"),
+        ("quorum(1.2.3)", "unknown policy"),
         ("quorum(1.5)", "a whole number of inputs, or a fraction"),
         ("fully_frozen,eager", "never adjusted"),
     ],
@@ -101,10 +103,26 @@ def test_each_policy_puts_out_what_it_promises(policy: str, expected: list[Eleme
     assert output == expected
 
 
-def test_an_event_that_never_ends_is_never_final() -> None:
+def test_an_event_that_never_ends_is_final_when_the_stream_is() -> None:
     merge = create("R3", policy=OutputPolicy.parse("fully_frozen"))
     merge.attach("a")
-    assert merge.process("a", [ins("A", 6, INF), ins("B", 7, 9), stb(INF)]) == [stb(6)]
+    assert merge.process("a", [ins("A", 6, INF), ins("B", 7, 9), stb(20)]) == [stb(6)]
+    assert merge.process("a", [stb(INF)]) == [ins("A", 6, INF), ins("B", 7, 9), stb(INF)]
+
+
+def test_nothing_is_put_out_below_the_origin_before_a_stable_has_passed_it() -> None:
+    """Else x would be put out twice: it is forgotten, and no stable says so."""
+    merge = create("R3", policy=OutputPolicy.parse("fully_frozen"), origin=20)
+    for stream in "ab":
+        merge.attach(stream, joins_at=20)
+    both: list[Element] = [ins("x", 2, 4), ins("y", 5, 100)]
+    assert merge.process("a", [*both, stb(25)]) == []
+    assert merge.process("b", [*both, stb(101)]) == [*both, stb(101)]
+
+
+def test_a_policy_is_made_of_policies() -> None:
+    with pytest.raises(UsageError, match=r"OutputPolicy\.parse"):
+        OutputPolicy(inserts="first")  # type: ignore[arg-type]
 
 
 def test_an_end_that_lags_behind_infinity_is_infinity() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmerge import TDB, Element, Event, reconstitute
+from lmerge import TDB, Element, Event, Hello, Insert, reconstitute
 from lmerge.codec import decode_batch, encode_batch
 from services.cli.lines import Lines
 from tests.support.streams import INF, adj, hello, ins, stb
@@ -103,6 +103,35 @@ def test_r0_holds_a_late_input_until_it_is_joined(files: Path) -> None:
     stuck = run("early.jsonl", "late.jsonl", "--algorithm", "R0", cwd=files)
     assert stuck.returncode == 1
     assert b"late.jsonl never joined" in stuck.stderr
+
+
+def test_held_inputs_release_one_another_whatever_the_order_of_their_names(files: Path) -> None:
+    """r1 is longer than one chunk; a waits for b, b for c, and c for r1."""
+    tails: dict[str, list[Element]] = {"r1": [*(ins(A, vs, vs + 1) for vs in range(-3000, 20)), stb(20)]}
+    for name, joins_at in {"c": 20, "b": 30, "a": 40}.items():
+        tails[name] = [
+            hello(1, joins_at),
+            *(ins(B, vs, vs + 1) for vs in range(joins_at, joins_at + 12)),
+            stb(joins_at + 12),
+        ]
+    for name, elements in tails.items():
+        (files / name).write_bytes(b"\n".join(encode_batch(elements)) + b"\n")
+    expected = sorted({*range(-3000, 20), *range(20, 52)})
+    for order in (["a", "b", "c", "r1"], ["r1", "c", "b", "a"]):
+        result = run(*order, "--algorithm", "R0", "--origin", "-4000", cwd=files)
+        assert result.returncode == 0, result.stderr
+        elements, _ = decode_batch(result.stdout.splitlines())
+        assert [e.vs for e in elements if isinstance(e, Insert)] == expected
+        assert elements[-1] == stb(52)
+
+
+def test_the_output_says_where_it_is_complete_from(files: Path) -> None:
+    result = run("r3.jsonl", cwd=files)
+    assert decode_batch(result.stdout.splitlines())[0] == [
+        Hello(replica="lmerge", incarnation=1, joins_at=13),
+        ins(C, 16, 30),
+        stb(INF),
+    ]
 
 
 @pytest.mark.parametrize(

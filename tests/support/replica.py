@@ -1,0 +1,220 @@
+"""A feed for tests of replicas: rows on a real broker, heartbeats that the test writes itself, and the true answer.
+
+    world = FeedWorld(settings, "feed-1", partitions=3)
+    world.write_rows("bids", rows_of(seed=1, …))        in transactions, aborted ones in between
+    world.cut("bids", steps=60, lag_ms=(0, 30_000))     cuts that read the partitions at different speeds
+    world.beat(tau=…)                                   a heartbeat alone: tau rises, the ends stay
+
+The truth is plain Python over the same rows, and shares nothing with the replicas.
+"""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from lmerge import TDB, Event, Insert, Stable
+from lmerge.canonical import payload
+from lmerge.codec import decode_batch
+from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, Row, Source, read_timestamp
+from lmerge.kafka import KafkaSettings, Record, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
+from replicas.windows import Windows
+from tests.support.kafka import committed, wait_until
+
+START_MS = 1_767_225_600_000
+DISORDER_MS = 2_000
+
+
+class Bid(NamedTuple):
+    """A row of a source."""
+
+    partition: int
+    auction: int
+    ts: int
+
+    def encode(self) -> bytes:
+        """Give the record's value."""
+        return msgspec.json.encode({"auction": self.auction, "bidder": 1, "price": 250, "date_time": self.ts})
+
+
+def bids(seed: int, *, count: int, partitions: int, seconds: int, start_ms: int = START_MS) -> list[Bid]:
+    """Make bids in the order of each partition, out of order by less than the bound."""
+    rng = random.Random(seed)
+    made = []
+    for number in range(count):
+        ts = start_ms + number * seconds * 1000 // count
+        made.append((ts + rng.randrange(DISORDER_MS), Bid(rng.randrange(partitions), 1_000 + rng.randrange(20), ts)))
+    return [bid for _, bid in sorted(made)]
+
+
+class FeedWorld:
+    """The topics of one feed, and what was written to them."""
+
+    def __init__(
+        self, settings: KafkaSettings, name: str, *, topics: Sequence[str] = ("bids",), partitions: int
+    ) -> None:
+        self.settings = settings
+        self.name = name
+        self.topics = {topic: f"{name}.{topic}" for topic in topics}
+        self.definition = FeedDefinition(
+            name=name,
+            sources=tuple(
+                Source(topic=topic, time="$.date_time", disorder_ms=DISORDER_MS) for topic in self.topics.values()
+            ),
+            max_ahead_ms=None,
+        )
+        specs = [TopicSpec(topic, partitions) for topic in self.topics.values()]
+        described = TopicAdmin(settings).ensure(*specs, TopicSpec(self.definition.heartbeats_topic, 1))
+        self.feed_id = self.definition.feed_id({name: topic.topic_id for name, topic in described.items()})
+        self.last = Heartbeat.start(self.feed_id, dict.fromkeys(self.topics.values(), (0,) * partitions))
+        self._partitions = partitions
+        self._writer = TransactionalWriter(settings, f"{name}/test")
+        self._writer.fence()
+        self._write_heartbeats([self.last])
+        self.late = 0
+
+    def feed_file(self, directory: Path) -> Path:
+        """Write the feed's definition as a user would."""
+        lines = [f'name = "{self.name}"', 'max_ahead_ms = "none"']
+        for source in self.definition.sources:
+            lines += ["[[sources]]", f'topic = "{source.topic}"', f'time = "{source.time}"']
+            lines += [f"disorder_ms = {source.disorder_ms}"]
+        path = directory / f"{self.name}.toml"
+        path.write_text("\n".join(lines))
+        return path
+
+    def write_rows(self, topic: str, rows: Sequence[Bid]) -> None:
+        """Write rows in a few transactions, each followed by one that is aborted."""
+        step = max(1, len(rows) // 5)
+        for first in range(0, len(rows), step):
+            by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = defaultdict(list)
+            for row in rows[first : first + step]:
+                by_partition[row.partition].append((None, row.encode()))
+            for aborts in (False, True):
+                self._writer.begin()
+                for partition, values in by_partition.items():
+                    self._writer.write(self.topics[topic], partition, values[:3] if aborts else values)
+                if aborts:
+                    self._writer.abort()
+                else:
+                    self._writer.commit()
+
+    def cut(self, *, steps: int, lag_ms: int = 0) -> None:
+        """Cut what was written since the last heartbeat, in this many steps of event time.
+
+        Partition p is read p times `lag_ms` of event time behind partition 0.
+        """
+        rows = [row for topic in self.topics.values() for row in self._unread(topic)]
+        if not rows:
+            return
+        maker = CutMaker(self.definition, self.last)
+        times = [row.ts + row.partition * lag_ms for row in rows if row.ts is not None]
+        low, high = min(times), max(times)
+        waiting = {key: [row for row in rows if (row.topic, row.partition) == key] for key in maker.positions}
+        made = []
+        for step in range(1, steps + 1):
+            bound = low + (high - low) * step // steps
+            for (_, partition), queue in waiting.items():
+                taken = 0
+                while taken < len(queue) and (step == steps or (queue[taken].ts or 0) + partition * lag_ms <= bound):
+                    taken += 1
+                maker.add(queue[:taken], now_ms=0)
+                del queue[:taken]
+            cut = maker.cut(now_ms=0)
+            self.late += sum(counts.late for counts in cut.counts.values())
+            made.append(cut.heartbeat)
+        self._write_heartbeats(made)
+
+    def beat(self, *, tau: int) -> None:
+        """Write a heartbeat alone: only tau and the number move."""
+        self._write_heartbeats([msgspec.structs.replace(self.last, n=self.last.n + 1, tau=tau)])
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._writer.close()
+
+    def _unread(self, topic: str) -> Iterator[Row]:
+        source = next(source for source in self.definition.sources if source.topic == topic)
+        for partition in range(self._partitions):
+            for record in committed(self.settings, topic, partition):
+                if record.offset >= self.last.end(topic, partition):
+                    yield Row(topic, partition, record.offset, read_timestamp(source, record.value, record.timestamp))
+
+    def _write_heartbeats(self, heartbeats: Sequence[Heartbeat]) -> None:
+        for heartbeat in heartbeats:
+            with self._writer.transaction():
+                self._writer.write(self.definition.heartbeats_topic, 0, [(None, heartbeat.encode())])
+        self.last = heartbeats[-1]
+
+
+def window_counts(rows: Iterable[Bid], windows: Windows, *, below: int) -> TDB:
+    """Count by hand: how many bids each auction has in each window that ends before `below`."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        start = row.ts - row.ts % windows.slide_ms
+        while start + windows.width_ms > row.ts:
+            counted[start, row.auction] += 1
+            start -= windows.slide_ms
+    events = (
+        Event(payload({"auction": auction, "count": count}), start, start + windows.width_ms)
+        for (start, auction), count in counted.items()
+    )
+    return TDB(event for event in events if event.ve < below)
+
+
+class ReplicaTopic:
+    """What a replica has written, read committed."""
+
+    def __init__(self, settings: KafkaSettings, topic: str, lanes: int) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._lanes = lanes
+
+    def stable(self) -> int:
+        """Give the smallest stable over the lanes; below every instant if one has none."""
+        return min(tdb.stable for tdb in self.lanes())
+
+    def wait_for_stable(self, vc: int, *, seconds: float = 120) -> None:
+        """Wait until every lane's last record is this stable."""
+        expected = b'{"kind":"stable","vc":%d}' % vc
+        with TailReader(self._settings) as reader:
+
+            def is_there() -> bool:
+                tails = [reader.read_tail(self._topic, lane) for lane in range(self._lanes)]
+                return all(tail is not None and tail.value == expected for tail in tails)
+
+            wait_until(is_there, f"{self._topic} is stable at {vc}", seconds=seconds)
+
+    def records(self) -> list[list[Record]]:
+        """Give the committed records of each lane."""
+        return [committed(self._settings, self._topic, lane) for lane in range(self._lanes)]
+
+    def lanes(self) -> list[TDB]:
+        """Reconstitute each lane; a prefix that is not legal raises."""
+        tdbs = []
+        for records in self.records():
+            elements, error = decode_batch([record.value for record in records])
+            assert error is None, error
+            tdb = TDB()
+            for element in elements:
+                tdb.apply(element)
+            tdbs.append(tdb)
+        return tdbs
+
+    def frozen(self) -> TDB:
+        """Give the events of all lanes that end before the smallest stable, each of them once."""
+        lanes = self.lanes()
+        stable = min(tdb.stable for tdb in lanes)
+        events = [event for tdb in lanes for event in tdb.frozen(stable)]
+        repeated = [event for event, count in Counter(events).items() if count > 1]
+        assert not repeated, f"repeated: {repeated[:3]}"
+        return TDB(events)
+
+    def kinds(self) -> Counter[str]:
+        """Count the elements by kind."""
+        elements = [e for records in self.records() for e in decode_batch([record.value for record in records])[0]]
+        names = {Insert: "insert", Stable: "stable"}
+        return Counter(names.get(type(element), type(element).__name__.lower()) for element in elements)
