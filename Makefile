@@ -73,5 +73,6 @@ up:  ## start with docker compose
 down:  ## stop what `make up` started
 	docker compose down
 
-clean:  ## remove the environment, caches and downloads
+clean:  ## stop what runs here; remove the environment, caches and downloads
+	test ! -x $(BIN)/python || $(BIN)/python -m deploy.local stop --all
 	rm -rf $(VENV) .cache .run .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info

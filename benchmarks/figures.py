@@ -4,8 +4,8 @@ Each function yields rows, one per measured point: they go out as JSON lines, in
 Where the paper leaves a parameter open, the function says what was taken.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,9 @@ from benchmarks import measure
 from benchmarks.generator import Workload, count_lifetimes, presentation, until_next
 from benchmarks.measure import Row
 from lmerge.elements import Element
+
+X = TypeVar("X", int, float)
+"""What is varied in a figure."""
 
 SEED = 20_120_401
 ENDLESS = 10**9
@@ -24,12 +27,14 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured; the defaults are those of `make bench-core`."""
 
     name: str = "full"
-    active: int = 10_000
-    """Events that are active at any time (the paper's default)."""
+    active: int = 5000
+    """Active events where inputs or stables are varied: half the paper's default, since ten inputs keep ten copies."""
+    typical: int = 10_000
+    """Active events where algorithms are compared: the paper's default."""
     measured: int = 3000
     """Elements of each input in the measured part of a tape."""
     repeats: int = 3
-    inputs: Sequence[int] = (2, 4, 6, 8, 10)
+    inputs: Sequence[int] = (2, 4, 7, 10)
     disorders: Sequence[float] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     revised: int = 20_000
     """Events of each input in figure 4."""
@@ -39,24 +44,25 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     stable_freqs: Sequence[float] = (0.0001, 0.0003, 0.001, 0.003, 0.01)
     live: Sequence[int] = (100, 1000, 10_000, 100_000)
     lifetimes: Sequence[int] = (100, 1000, 10_000)
-    """Figure of latency: lifetimes, as numbers of active events."""
+    """Latency: lifetimes, as numbers of active events."""
     waiting: int = 2000
-    """Events whose latency is measured."""
+    """Latency: events that are watched."""
     payload_bytes: int = 1000
 
 
 FULL = Sizes()
 QUICK = Sizes(
     name="quick",
-    active=2000,
-    measured=1500,
+    active=1000,
+    typical=1000,
+    measured=1000,
     repeats=2,
-    inputs=(2, 6, 10),
+    inputs=(2, 10),
     revised=6000,
-    lags=(0, 500, 2000),
-    lagging=5000,
+    lags=(0, 2000),
+    lagging=4000,
     stable_freqs=(0.001, 0.01),
-    live=(100, 2000, 20_000),
+    live=(100, 5000),
     lifetimes=(100, 1000),
     waiting=500,
 )
@@ -77,20 +83,28 @@ def _ordered(sizes: Sizes) -> Workload:
     return workload.with_active(sizes.active)
 
 
+def _sweep(names: Sequence[str], tapes: Mapping[X, measure.Tape], *, repeats: int) -> Iterator[tuple[str, X, Row]]:
+    """Yield the throughput and memory of every algorithm on every tape."""
+    variants = {(name, x): (name, tape) for x, tape in tapes.items() for name in names}
+    for (name, x), row in measure.best(variants, repeats).items():
+        yield name, x, {"bytes": measure.memory(name, tapes[x]), **row}
+
+
 def ordered_streams(sizes: Sizes) -> Iterator[Row]:
     """Figures 2 and 3: memory and throughput over in-order streams, by the number of inputs."""
-    names = ("R0", "R1", "R2", "R3", "R4", "R3-")
-    for inputs in sizes.inputs:
-        tape = measure.record(_streams(_ordered(sizes), inputs), warm=_warm(sizes.active), measured=sizes.measured)
-        for name in names:
-            yield {"figure": 2, "algorithm": name, "inputs": inputs, "bytes": measure.memory(name, tape)}
-        for name, row in measure.throughput(names, tape, repeats=sizes.repeats).items():
-            yield {"figure": 3, "algorithm": name, "inputs": inputs, **row}
+    workload = _ordered(sizes)
+    tapes = {
+        inputs: measure.record(_streams(workload, inputs), warm=_warm(sizes.active), measured=sizes.measured)
+        for inputs in sizes.inputs
+    }
+    for name, inputs, row in _sweep(("R0", "R1", "R2", "R3", "R4", "R3-"), tapes, repeats=sizes.repeats - 1):
+        yield {"figure": 2, "algorithm": name, "inputs": inputs, "bytes": row.pop("bytes")}
+        yield {"figure": 3, "algorithm": name, "inputs": inputs, **row}
 
 
 def _warm(active: int) -> int:
     """Return how many events it takes until as many die as are born, and a stable has told."""
-    return active + active // 5 + 1000
+    return active + active // 5 + 500
 
 
 def output_size(sizes: Sizes) -> Iterator[Row]:
@@ -113,7 +127,7 @@ def output_size(sizes: Sizes) -> Iterator[Row]:
             }
 
 
-def lag(sizes: Sizes) -> Iterator[Row]:
+def stream_lag(sizes: Sizes) -> Iterator[Row]:
     """Figure 5: throughput by the lag of one or two of three inputs.
 
     20 % disorder, StableFreq 0.1 %, lifetimes of 40 s, as in VI-C.3. The lag is given in elements, since the paper's
@@ -121,16 +135,15 @@ def lag(sizes: Sizes) -> Iterator[Row]:
     """
     workload = Workload(events=ENDLESS, event_duration=40_000, stable_freq=0.001, payload_bytes=sizes.payload_bytes)
     warm = max(sizes.lags) + 2 * measure.BATCH
-    tapes = {
-        (lag, laggards): measure.record(
-            _streams(workload, 3), warm=warm, measured=sizes.lagging, lags=[0] * (3 - laggards) + [lag] * laggards
-        )
+    variants = {
+        lags: ("R3", measure.record(_streams(workload, 3), warm=warm, measured=sizes.lagging, lags=lags))
         for lag in sizes.lags
-        for laggards in (1, 2)
+        for lags in ((0, 0, lag), (0, lag, lag))
     }
-    variants = {key: ("R3", tape) for key, tape in tapes.items()}
-    for (lag, laggards), row in measure.best(variants, sizes.repeats + 2).items():
-        yield {"figure": 5, "algorithm": "R3", "lag_elements": lag, "lagging_inputs": laggards, **row}
+    speeds = measure.best(variants, sizes.repeats + 2)
+    for lag in sizes.lags:
+        for lagging, lags in ((1, (0, 0, lag)), (2, (0, lag, lag))):
+            yield {"figure": 5, "algorithm": "R3", "lag_elements": lag, "lagging_inputs": lagging, **speeds[lags]}
 
 
 def stable_frequency(sizes: Sizes) -> Iterator[Row]:
@@ -138,17 +151,14 @@ def stable_frequency(sizes: Sizes) -> Iterator[Row]:
 
     The paper begins at 0.001 %, one stable in 100,000 elements; we begin where some stables fall into a run of seconds.
     """
-    names = ("R0", "R1", "R2", "R3", "R4", "R3 paper")
+    tapes = {}
     for frequency in sizes.stable_freqs:
         workload = msgspec.structs.replace(_ordered(sizes), stable_freq=frequency)
         period = round(1 / frequency)
-        tape = measure.record(
-            _streams(workload, 2), warm=_warm(sizes.active) + 2 * period, measured=max(sizes.measured, 2 * period)
-        )
-        speeds = measure.throughput(names, tape, repeats=sizes.repeats - 1)
-        for name in names:
-            held = measure.memory(name, tape)
-            yield {"figure": 6, "algorithm": name, "stable_freq": frequency, "bytes": held, **speeds[name]}
+        warm, measured = _warm(sizes.active) + 2 * period, max(sizes.measured, 4 * period)
+        tapes[frequency] = measure.record(_streams(workload, 2), warm=warm, measured=measured)
+    for name, frequency, row in _sweep(("R0", "R1", "R2", "R3", "R4", "R3 paper"), tapes, repeats=sizes.repeats - 1):
+        yield {"figure": 6, "algorithm": name, "stable_freq": frequency, **row}
 
 
 def enforcing_order(sizes: Sizes) -> Iterator[Row]:
@@ -156,21 +166,20 @@ def enforcing_order(sizes: Sizes) -> Iterator[Row]:
 
     The stream of VI-D: 50 % disorder, a count, 36 % adjusts, StableFreq 0.1 %.
     """
-    names = ("R3", "R4", "R3-", "C+R1")
     workload = Workload(events=ENDLESS, disorder=0.5, stable_freq=0.001, payload_bytes=sizes.payload_bytes)
     workload = workload.with_active(sizes.active)
-    for inputs in sizes.inputs:
-        streams = _streams(workload, inputs, "count_lifetimes")
-        tape = measure.record(streams, warm=2 * _warm(sizes.active), measured=sizes.measured)
-        speeds = measure.throughput(names, tape, repeats=sizes.repeats)
-        for name in names:
-            held = measure.memory(name, tape)
-            yield {"figure": 7, "algorithm": name, "inputs": inputs, "bytes": held, **speeds[name]}
+    warm = 5 * _warm(sizes.active) // 3  # three elements of five are results
+    tapes = {
+        inputs: measure.record(_streams(workload, inputs, "count_lifetimes"), warm=warm, measured=sizes.measured)
+        for inputs in sizes.inputs
+    }
+    for name, inputs, row in _sweep(("R3", "R4", "R3-", "C+R1"), tapes, repeats=sizes.repeats - 1):
+        yield {"figure": 7, "algorithm": name, "inputs": inputs, **row}
 
 
 def live_events(sizes: Sizes) -> Iterator[Row]:
     """Measure throughput by the number of live events at StableFreq 1 %: our stable step against the paper's loop."""
-    variants = {}
+    variants: dict[tuple[str, int], tuple[str, measure.Tape]] = {}
     for live in sizes.live:
         workload = Workload(events=ENDLESS, payload_bytes=sizes.payload_bytes).with_active(live)
         tape = measure.record(_streams(workload, 3), warm=_warm(live), measured=2 * sizes.measured)
@@ -207,9 +216,9 @@ STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
 def stream(name: str, sizes: Sizes, *, payload_bytes: int) -> measure.Tape:
     """Record one of STREAMS."""
     sub_query, parameters = STREAMS[name]
-    workload = Workload(events=ENDLESS, payload_bytes=payload_bytes, **parameters).with_active(sizes.active)
-    streams = _streams(workload, 3, sub_query)
-    return measure.record(streams, warm=2 * _warm(sizes.active), measured=2 * sizes.measured)
+    workload = Workload(events=ENDLESS, payload_bytes=payload_bytes, **parameters).with_active(sizes.typical)
+    warm = _warm(sizes.typical) * (1 if sub_query == "none" else 2)
+    return measure.record(_streams(workload, 3, sub_query), warm=warm, measured=sizes.measured)
 
 
 def algorithms(sizes: Sizes) -> Iterator[Row]:
@@ -219,7 +228,7 @@ def algorithms(sizes: Sizes) -> Iterator[Row]:
             tape = stream(name, sizes, payload_bytes=payload_bytes)
             names = ALL if name == "ordered" else INDEXED
             about: Row = {"figure": "algorithms", "stream": name, "payload_bytes": payload_bytes}
-            for algorithm, row in measure.throughput(names, tape, repeats=sizes.repeats).items():
+            for algorithm, row in measure.throughput(names, tape, repeats=sizes.repeats - 1).items():
                 yield {**about, "algorithm": algorithm, **row}
             for algorithm in ("R3", "R4"):
                 us = {step: round(value, 2) for step, value in measure.steps(algorithm, tape).items()}
@@ -229,7 +238,7 @@ def algorithms(sizes: Sizes) -> Iterator[Row]:
 FIGURES = (
     ordered_streams,
     output_size,
-    lag,
+    stream_lag,
     stable_frequency,
     enforcing_order,
     live_events,

@@ -98,21 +98,20 @@ def _check(merge: Merger) -> None:
         assert not isinstance(fact, Violation | Held), fact
 
 
-def seconds(name: str, tape: Tape) -> tuple[float, float]:
-    """Return the processor time that the measured part takes: in the merge alone, and with decoding."""
+def seconds(name: str, tape: Tape) -> list[tuple[float, float]]:
+    """Return the processor time that each measured batch takes: in the merge, and in decoding before it."""
     merge = _start(name, tape)
     gc.collect()
-    merging = decoding = 0.0
+    times = []
     for index, records in tape.measured:
         t0 = process_time()
         elements = _decode(records)
         t1 = process_time()
         merge.process(index, elements)
         t2 = process_time()
-        decoding += t1 - t0
-        merging += t2 - t1
+        times.append((t2 - t1, t1 - t0))
         _check(merge)
-    return merging, merging + decoding
+    return times
 
 
 def profiled(name: str, tape: Tape, profiler: cProfile.Profile) -> None:
@@ -135,26 +134,31 @@ def throughput(names: Sequence[str], tape: Tape, *, repeats: int) -> dict[str, R
 
 
 def best(variants: Mapping[Key, tuple[str, Tape]], repeats: int) -> dict[Key, Row]:
-    """Return input elements per second by variant, each an algorithm on a tape: the best of some repeats.
+    """Return input elements per second by variant, each an algorithm on a tape.
 
-    Variants take turns, so that what else the machine does hits all alike.
+    Variants take turns, so that what else the machine does hits all alike. Each repeat does exactly the same with the
+    same batches, so the best time of every batch is taken, and their sum: what disturbs one batch once does not count.
     """
-    times: dict[Key, list[tuple[float, float]]] = {key: [] for key in variants}
+    runs: dict[Key, list[list[tuple[float, float]]]] = {key: [] for key in variants}
     for _ in range(repeats):
         for key, (name, tape) in variants.items():
-            times[key].append(seconds(name, tape))
+            runs[key].append(seconds(name, tape))
     rows: dict[Key, Row] = {}
     for key, (_, tape) in variants.items():
+        batches = list(zip(*runs[key], strict=True))
+        merging = sum(min(time for time, _ in batch) for batch in batches)
+        decoding = sum(min(time for _, time in batch) for batch in batches)
         number = elements_in(tape)
         rows[key] = {
-            "elements_per_s": round(number / min(merging for merging, _ in times[key])),
-            "elements_per_s_with_decoding": round(number / min(both for _, both in times[key])),
+            "elements_per_s": round(number / merging),
+            "elements_per_s_with_decoding": round(number / (merging + decoding)),
         }
     return rows
 
 
 def memory(name: str, tape: Tape) -> int:
     """Return the bytes that a merge holds in its steady state, the mean of some samples."""
+    _start(name, Tape(tape.inputs, tape.warm[: tape.inputs], ()))  # so that what is made once, whoever asks, is there
     gc.collect()
     tracemalloc.start()
     try:

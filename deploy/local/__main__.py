@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     stop = commands.add_parser("stop", help="end a stack and delete it")
     stop.set_defaults(run=_stop)
     stop.add_argument("--keep-data", action="store_true", help="do not delete it: the next start goes on with its data")
+    stop.add_argument("--all", action="store_true", help="all stacks of this checkout")
     for command in (start, stop):
         command.add_argument("--name", default=_DEFAULT_NAME, help="the stack's name (default: %(default)s)")
     commands.add_parser("status", help="list the stacks").set_defaults(run=_status)
@@ -71,10 +72,16 @@ def _start(options: argparse.Namespace) -> None:
 
 
 def _stop(options: argparse.Namespace) -> None:
-    stack = LocalStack(name=options.name)
-    stack.stop(keep_data=options.keep_data)
-    kept = f"; its data is kept in {os.path.relpath(stack.directory)}" if options.keep_data else ""
-    print(f"stack {stack.name} is stopped{kept}")
+    running = [name for name, _ in layouts(places.RUN)]
+    names = running if options.all else [options.name]
+    if not running and names in ([], [_DEFAULT_NAME]):
+        print("no stack runs")
+        return
+    for name in names:
+        stack = LocalStack(name=name)
+        stack.stop(keep_data=options.keep_data)
+        kept = f"; its data is kept in {os.path.relpath(stack.directory)}" if options.keep_data else ""
+        print(f"stack {stack.name} is stopped{kept}")
 
 
 def _status(_: argparse.Namespace) -> None:

@@ -50,9 +50,8 @@ SPARK_CONNECTOR = ArtifactSet(
     checksums=_HERE / "spark-connector-4.2.0.sha256",
     coordinates=(
         Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-        # 4.0.0 because the registry that the project's machines reach has no other version of this one. It links
-        # against 4.2.0 but for KafkaDelegationTokenProvider (Hadoop delegation tokens), which plain, SASL and TLS
-        # clients never load. On a cluster take the whole set at 4.2.0 with --packages.
+        # 4.0.0 because not every mirror has another version of this one. It links against 4.2.0 but for
+        # KafkaDelegationTokenProvider (Hadoop delegation tokens), which plain, SASL and TLS clients never load. On a cluster take the whole set at 4.2.0 with --packages.
         Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         # The versions that the connector asks for; the broker's kafka-clients 4.3 must not mix with them.
         Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),

@@ -25,6 +25,7 @@ from lmerge.kafka.errors import (
     Undecided,
     WrongPartitions,
 )
+from lmerge.kafka.reader import Partition, PartitionReader
 from lmerge.kafka.record import Headers, Record
 from lmerge.kafka.settings import KafkaSettings
 from lmerge.kafka.tail import TailReader, Watermarks
@@ -38,6 +39,8 @@ __all__ = [
     "KafkaSettings",
     "KeyValue",
     "MissingTopic",
+    "Partition",
+    "PartitionReader",
     "RebuildError",
     "Record",
     "RecordsGone",

@@ -7,7 +7,6 @@ import click
 import msgspec
 
 from lmerge.compatible import Order
-from lmerge.elements import INFINITY
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
 from services.certify import Batches, Certificate, Certifier
@@ -27,7 +26,7 @@ class Rules(msgspec.Struct, frozen=True):
     multiset: bool
     order: Order
     origin: int | None
-    until: int
+    until: int | None
 
 
 @click.command()
@@ -75,7 +74,7 @@ def certify(
 
     The exit code is 0 if the stream is certified, 1 if not, and 2 if the command could not begin or go on.
     """
-    rules = Rules(multiset, _ORDERS[order], origin, INFINITY if until is None else until)
+    rules = Rules(multiset, _ORDERS[order], origin, until)
     progress = Progress()
     if bootstrap_servers is None:
         if merged_topic or input_topics or reference_topic or merge_name:

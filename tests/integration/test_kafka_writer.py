@@ -145,7 +145,7 @@ def test_a_missing_topic_is_named(settings: KafkaSettings, writer: Transactional
     writer.write("nonesuch", 0, [(None, b"b")])
     with pytest.raises(MissingTopic, match="nonesuch/0"):
         writer.commit()
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - begun < 60  # bounded
     writer.abort()
     assert values(settings, topic) == []
 

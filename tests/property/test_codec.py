@@ -40,7 +40,7 @@ def _slow_canonical(value: Any) -> str:
     """RFC 8785 by the letter, on Decimals: shares no code and no number formatting with lmerge.canonical."""
     match value:
         case bool() | None | str():
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\x7f")
+            return json.dumps(value, ensure_ascii=False)
         case int():
             return str(value)
         case float():
