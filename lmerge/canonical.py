@@ -3,7 +3,8 @@
 Two payloads are the same event's payload iff their canonical forms are the same bytes. The form is that of RFC 8785
 (keys sorted by UTF-16 code units, no white space, shortest escapes, floats in the shortest form that reads back as the
 same number, integral floats as integers), with one exception: integers stay exact, up to the 4,300 digits that Python
-reads. Duplicate keys, NaN, infinities and lone surrogates are refused. `null` and an absent key differ; there is no Unicode normalisation.
+reads. Duplicate keys, NaN, infinities and lone surrogates are refused. `null` and an absent key differ; there is no
+Unicode normalisation.
 
 This module sits on the path of every element, so a whole batch is read and written back by msgspec in two calls into C.
 msgspec sorts keys by code point and forgets duplicates, so its output is taken only where neither can matter (`_quick`

@@ -51,7 +51,8 @@ SPARK_CONNECTOR = ArtifactSet(
     coordinates=(
         Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
         # 4.0.0 because not every mirror has another version of this one. It links against 4.2.0 but for
-        # KafkaDelegationTokenProvider (Hadoop delegation tokens), which plain, SASL and TLS clients never load. On a cluster take the whole set at 4.2.0 with --packages.
+        # KafkaDelegationTokenProvider (Hadoop delegation tokens), which plain, SASL and TLS clients never load.
+        # On a cluster take the whole set at 4.2.0 with --packages.
         Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
         # The versions that the connector asks for; the broker's kafka-clients 4.3 must not mix with them.
         Coordinate("org.apache.kafka", "kafka-clients", "3.9.2"),

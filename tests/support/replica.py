@@ -10,7 +10,7 @@ The truth is plain Python over the same rows, and shares nothing with the replic
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +102,11 @@ class FeedWorld:
                 else:
                     self._writer.commit()
 
+    def write_value(self, topic: str, partition: int, value: bytes) -> None:
+        """Write one record as it is."""
+        with self._writer.transaction():
+            self._writer.write(self.topics[topic], partition, [(None, value)])
+
     def cut(self, *, steps: int, lag_ms: int = 0) -> None:
         """Cut what was written since the last heartbeat, in this many steps of event time.
 
@@ -177,12 +182,13 @@ class ReplicaTopic:
         """Give the smallest stable over the lanes; below every instant if one has none."""
         return min(tdb.stable for tdb in self.lanes())
 
-    def wait_for_stable(self, vc: int, *, seconds: float = 120) -> None:
-        """Wait until every lane's last record is this stable."""
+    def wait_for_stable(self, vc: int, *, check: Callable[[], object], seconds: float = 120) -> None:
+        """Wait until every lane's last record is this stable; `check` raises if that cannot come any more."""
         expected = b'{"kind":"stable","vc":%d}' % vc
         with TailReader(self._settings) as reader:
 
             def is_there() -> bool:
+                check()
                 tails = [reader.read_tail(self._topic, lane) for lane in range(self._lanes)]
                 return all(tail is not None and tail.value == expected for tail in tails)
 

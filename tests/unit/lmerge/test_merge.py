@@ -349,7 +349,10 @@ def test_what_is_dead_does_not_come_back_in_a_recovery(algorithm: str) -> None:
 def test_attaching_a_stream_does_not_swallow_the_stable_of_one_that_was_refed(algorithm: str) -> None:
     """E17 after a recovery: r2 may lead once it is re-fed, and has said more than the output has."""
     merge = create(algorithm)
-    kept: dict[Hashable, StreamState] = {"r1": StreamState(own_stable=22), "r2": StreamState(joins_at=20, own_stable=INF)}
+    kept: dict[Hashable, StreamState] = {
+        "r1": StreamState(own_stable=22),
+        "r2": StreamState(joins_at=20, own_stable=INF),
+    }
     merge.load(MergeState(max_stable=22, streams=kept))
     for stream in ("r1", "r2"):
         merge.refeed(stream, [], done=True)
