@@ -130,6 +130,7 @@ class World:
         if not isinstance(body[0], Hello):
             body = [Hello(replica=name, incarnation=2), *body]
         self.streams[name] = self.streams[name][: self.position[name]] + body
+        self.feed(name, 1)  # at once: who may wait next depends on it
 
     def _skip(self) -> None:
         """Let an input say that it was fast-forwarded: to a point that the output has passed, or further."""
@@ -141,6 +142,7 @@ class World:
         else:
             return
         self.streams[name].insert(self.position[name], Skip(before))
+        self.feed(name, 1)
 
     def _detach(self) -> None:
         name = self.rng.choice(sorted(self.position))
