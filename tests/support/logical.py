@@ -11,7 +11,10 @@ import random
 from collections.abc import Iterable
 from itertools import islice
 
+import msgspec
+
 from lmerge import INFINITY, MINUS_INFINITY, Adjust, Element, Event, Hello, Insert, Stable
+from lmerge.canonical import payload
 
 
 def events(rng: random.Random, algorithm: str, *, count: int = 12, horizon: int = 40) -> list[Event]:
@@ -135,3 +138,13 @@ def _revised(algorithm: str, own: list[Event], rng: random.Random) -> list[Eleme
 def _detours(event: Event, rng: random.Random) -> list[int]:
     count = rng.choice([0, 0, 1, 2])
     return [rng.choice([INFINITY, event.vs + rng.randrange(1, 30), event.vs]) for _ in range(count)]
+
+
+def on_the_wire(elements: Iterable[Element]) -> list[Element]:
+    """Give elements payloads that can be written: the canonical JSON of what they have."""
+    return [
+        msgspec.structs.replace(element, payload=payload(element.payload))
+        if isinstance(element, Insert | Adjust)
+        else element
+        for element in elements
+    ]
