@@ -180,13 +180,22 @@ class TransactionalWriter:
     def abort(self) -> None:
         """Give the transaction up; nothing of it becomes visible, and the writer can begin another one.
 
+        Only if not all of it could be sent, as with a broker that is away, the writer is broken and has to be replaced.
+
         Raises:
             RebuildError: the outcome is unknown (that the next `fence()` ends it is sure).
             StopError: fenced.
             UsageError: there is no open transaction.
         """
         producer, outbox = self._require("abort", State.OPEN, State.FAILED)
+        # What is not sent yet is sent first. Records that librdkafka purges leave a gap in its sequence numbers, and
+        # the next transaction of this producer then fails, with OUT_OF_ORDER_SEQUENCE_NUMBER or worse (tried).
+        unsent = 1
+        with suppress(KafkaException, SystemError):
+            unsent = producer.flush(self._commit_seconds)
         self._finish("abort", producer.abort_transaction, outbox)
+        if unsent:
+            self._state = State.BROKEN
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:

@@ -257,3 +257,17 @@ def test_closing_aborts_what_is_open_so_that_readers_need_not_wait(settings: Kaf
 def test_a_writer_fences_once(writer: TransactionalWriter) -> None:
     with pytest.raises(UsageError, match="cannot fence"):
         writer.fence()
+
+
+def test_a_writer_goes_on_after_it_has_aborted_what_was_not_sent_yet(
+    settings: KafkaSettings, writer: TransactionalWriter, topic: str
+) -> None:
+    """Records that the client library purges would leave a gap in its sequence, and break the next transaction."""
+    for number in range(6):
+        writer.begin()
+        writer.write(topic, 0, [(None, b"x" * 200)] * 20_000)
+        writer.abort()
+        with writer.transaction():
+            writer.write(topic, 0, numbered(50, first=50 * number))
+    wait_until(lambda: len(committed(settings, topic)) == 300, "all that was committed is visible")
+    assert values(settings, topic) == [value for _, value in numbered(300)]

@@ -1,0 +1,1 @@
+"""The workload: NEXMark's persons, auctions and bids from a seed, into topics, a file, or both."""
