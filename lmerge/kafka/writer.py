@@ -180,7 +180,7 @@ class TransactionalWriter:
     def abort(self) -> None:
         """Give the transaction up; nothing of it becomes visible, and the writer can begin another one.
 
-        Only if not all of it could be sent, as with a broker that is away, the writer is broken and has to be replaced.
+        Only if not all of it could be sent (the broker was away, or refused a record) it is broken: make a new one.
 
         Raises:
             RebuildError: the outcome is unknown (that the next `fence()` ends it is sure).
@@ -194,7 +194,7 @@ class TransactionalWriter:
         with suppress(KafkaException, SystemError):
             unsent = producer.flush(self._commit_seconds)
         self._finish("abort", producer.abort_transaction, outbox)
-        if unsent:
+        if unsent or self._deliveries.failure is not None:
             self._state = State.BROKEN
 
     @contextmanager
