@@ -354,6 +354,18 @@ def test_a_partition_whose_rows_do_not_count_has_not_spoken() -> None:
     assert cuts.cut(now_ms=0).heartbeat.tau is None
 
 
+def test_a_backlog_of_an_hour_read_one_partition_after_the_other_makes_no_row_late() -> None:
+    cuts = maker(2)
+    late = 0
+    for partition in (0, 1):
+        for second in range(3_600):
+            cuts.add([bid(partition, second, 1_000 * second)], now_ms=0)
+            found = cuts.cut(now_ms=0).counts
+            late += found["bids"].late
+    assert late == 0
+    assert cuts.last.tau == 3_599_000 - 10 - 1
+
+
 def test_a_cut_without_rows_repeats_the_promise() -> None:
     cuts = maker(1)
     cuts.add([bid(0, 0, 100)], now_ms=0)

@@ -1,0 +1,117 @@
+"""Entry point of the heartbeat service: settings, signals, and how it ended."""
+
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+from types import FrameType
+from typing import Final
+
+import click
+
+from lmerge.errors import LMergeError, UsageError
+from lmerge.feed import FeedDefinition
+from lmerge.kafka import Fenced, KafkaSettings, MissingTopic, WrongPartitions
+from services.heartbeat.log import log
+from services.heartbeat.service import HeartbeatService, Pace
+from services.heartbeat.takeover import Start
+
+FAILED: Final = 1
+REFUSED: Final = 2
+FENCED: Final = 3
+"""Exit codes: whoever restarts the service should not restart a refused or a fenced one."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.option(
+    "--bootstrap-servers",
+    required=True,
+    envvar="KAFKA_BOOTSTRAP_SERVERS",
+    show_envvar=True,
+    metavar="HOST:PORT,…",
+    help="The Kafka brokers.",
+)
+@click.option(
+    "--feed",
+    "feed_file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The feed file (TOML): name, sources, time fields, disorder bounds.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["earliest", "latest"]),
+    default="earliest",
+    help="Where a feed without heartbeats begins; one that has some goes on from the last.",
+)
+@click.option(
+    "--interval-ms", type=click.IntRange(min=10, max=60_000), default=100, help="Write a heartbeat at most so often."
+)
+@click.option(
+    "--silence-ms",
+    type=click.IntRange(min=100, max=3_600_000),
+    default=60_000,
+    help="Write a heartbeat at least so often, even if nothing changed.",
+)
+@click.option("--create/--no-create", default=True, help="Create the heartbeats topic if it does not exist.")
+def heartbeat(
+    *, bootstrap_servers: str, feed_file: Path, start: Start, interval_ms: int, silence_ms: int, create: bool
+) -> None:
+    """Decide the progress and the lateness of a feed: read its sources, write heartbeats to <feed>.heartbeats.
+
+    One process per feed: a new one takes over, and the old one stops. Logs are lines of JSON on standard error.
+
+    SIGTERM and SIGINT stop it after the transaction that is open. The exit code is 0 if it was stopped, 1 if it could
+    not go on, 2 if it refused to begin (the feed file, a topic, another feed under this name), and 3 if another process
+    has taken over.
+
+    Each option can be given in the environment as well, such as LMERGE_HEARTBEAT_INTERVAL_MS.
+    """
+    stop = _stop_by_signal()
+    pace = Pace(interval_seconds=interval_ms / 1_000, silence_seconds=silence_ms / 1_000)
+    definition = FeedDefinition.parse(_read(feed_file))
+    service = HeartbeatService(
+        KafkaSettings(bootstrap_servers), definition, start=start, pace=pace, create=create, stop=stop
+    )
+    service.run()
+    log("info", "stopped", feed=definition.name)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"feed file {file}: cannot be read: {error}") from error
+
+
+def _stop_by_signal() -> Event:
+    """Take the first SIGTERM or SIGINT as a wish to stop; a second one ends the process at once."""
+    stop = Event()
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, note)
+    return stop
+
+
+def main() -> None:
+    """Run the service; whatever ends it is one line, not a traceback."""
+    try:
+        heartbeat(prog_name="python -m services.heartbeat", auto_envvar_prefix="LMERGE_HEARTBEAT")
+    except Fenced as error:
+        log("error", "fenced: another process has taken this feed over, and this one stops", error=str(error))
+        sys.exit(FENCED)
+    except (UsageError, MissingTopic, WrongPartitions) as error:
+        log("error", "refused", error=str(error))
+        sys.exit(REFUSED)
+    except LMergeError as error:
+        log("error", "cannot go on", error=str(error))
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()
