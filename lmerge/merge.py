@@ -44,6 +44,8 @@ class Merge(ABC):
         self._consumed: dict[StreamId, int] = {}
         # Elements without effect in the current call, by reason.
         self._dropped: dict[DropReason, int] = {}
+        # Those among them that were settled before. A laggard's are nearly all, so R3 and R4 only count them up.
+        self._settled = 0
         self._batch = 0
 
     # -- streams come and go
@@ -118,9 +120,15 @@ class Merge(ABC):
                 self._ledger.note(stop)
                 break
             taken += 1
-        self._consumed[stream_id] = taken
-        self._ledger.close(stream_id, elements if taken == len(elements) else elements[:taken], output, self._dropped)
+        self._close(stream_id, elements if taken == len(elements) else elements[:taken], output)
         return output
+
+    def _close(self, stream_id: StreamId, taken: Sequence[Element], output: Sequence[Element]) -> None:
+        self._consumed[stream_id] = len(taken)
+        if self._settled:
+            self._dropped[DropReason.FROZEN] = self._settled
+            self._settled = 0
+        self._ledger.close(stream_id, taken, output, self._dropped)
 
     def consumed(self, stream_id: StreamId) -> int:
         """Return how many elements the last `process` of this stream took; fewer than given if it had to stop.

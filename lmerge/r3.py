@@ -26,7 +26,7 @@ Cost        Insert and adjust: O(log w) for w live nodes. Stable: O((f + k) (s +
 
 from lmerge.divergence import claim, contradict
 from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Insert, Stable
-from lmerge.facts import Divergence, DropReason, Fact, Rule, Violation
+from lmerge.facts import Divergence, Fact, Rule, Violation
 from lmerge.in2t import NOT_OUTPUT, In2T, Node
 from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
@@ -51,7 +51,7 @@ class R3(IndexedMerge):
         node = self._index.nodes.get((vs, element.payload))
         if node is None:
             if vs < self._max_stable:  # line 6
-                self._drop(DropReason.FROZEN)
+                self._settled += 1
                 return None
             if self._first:
                 self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={stream.slot: ve}))
@@ -72,7 +72,7 @@ class R3(IndexedMerge):
         vs, ve = element.vs, element.ve
         node = self._index.nodes.get((vs, element.payload))
         if node is None and vs < self._max_stable:  # line 13
-            self._drop(DropReason.FROZEN)
+            self._settled += 1
             return None
         if node is None or node.ends.get(stream.slot) != element.vold:
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")

@@ -28,7 +28,7 @@ from collections import Counter
 from itertools import zip_longest
 
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
-from lmerge.facts import Divergence, DropReason, Fact, Rule, StreamId, Violation
+from lmerge.facts import Divergence, Fact, Rule, StreamId, Violation
 from lmerge.in3t import Ends, In3T, Node, total
 from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
@@ -49,7 +49,7 @@ class R4(IndexedMerge):
         node = self._index.nodes.get((vs, element.payload))
         if node is None:
             if vs < self._max_stable:  # line 6
-                self._drop(DropReason.FROZEN)
+                self._settled += 1
                 return None
             node = self._index.add(Node(vs, element.payload, self._batch))
         self._index.increment(node, slot, ve)
@@ -62,7 +62,7 @@ class R4(IndexedMerge):
         vs, slot = element.vs, stream.slot
         node = self._index.nodes.get((vs, element.payload))
         if node is None and vs < self._max_stable:  # line 14
-            self._drop(DropReason.FROZEN)
+            self._settled += 1
             return None
         if node is None or (element.vold not in node.of(slot) and element.vold >= node.floor):
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
