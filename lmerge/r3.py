@@ -97,7 +97,8 @@ class R3(IndexedMerge):
             self._freeze(stream, node, t, output)
         for node in self._index.touched(stream.slot, t):
             self._settle(stream, node, t, output)
-        self._index.sweep()
+        self._index.sweep(t)
+        self._floor = self._index.floor
         self._max_stable = t
         self._leader = stream
         output.append(stable if t == stable.vc else Stable(t))

@@ -91,7 +91,8 @@ class R4(IndexedMerge):
                 self._index.set_output(node, out, t)
             else:
                 self._index.delete(node)
-        self._index.sweep()
+        self._index.sweep(t)
+        self._floor = self._index.floor
         self._max_stable = t
         self._leader = stream
         output.append(stable)

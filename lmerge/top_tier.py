@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from lmerge.elements import Payload
+from lmerge.elements import MINUS_INFINITY, Payload
 from lmerge.ends import MIN_LIMIT, EndIndex
 
 
@@ -66,6 +66,10 @@ class TopTier(ABC, Generic[N]):
         self._own_ends: dict[int, EndIndex[N]] = {}
         self.crowd = 4
         """A node with more streams than this has ends of streams that left; it sheds them when next written to."""
+        self.floor = MINUS_INFINITY
+        """No half-frozen node begins before it. Nodes become half frozen in the order of vs, so it never falls."""
+        # How many nodes have died since the floor was looked for.
+        self._deaths = 0
         # How many ends the streams gave to nodes that died since the last sweep: no more entries can be stale.
         self._left_behind = 0
         # Live nodes per batch, in the order of the batches: the first key is the oldest batch.
@@ -122,6 +126,7 @@ class TopTier(ABC, Generic[N]):
         """Let go of a node that can no longer change. O(1)."""
         del self.nodes[node.vs, node.payload]
         node.alive = False
+        self._deaths += 1
         if node.frozen:
             self._half_frozen -= 1
             self._left_behind += len(node.ends)
@@ -136,10 +141,18 @@ class TopTier(ABC, Generic[N]):
         nodes = dict.fromkeys(self._out_ends.pop_below(t) + self._own_ends[slot].pop_below(t))
         return [node for node in nodes if node.alive]
 
-    def sweep(self) -> None:
-        """Remove what dead nodes have left in the end indexes, if it may be most of them. O(1) amortised per death."""
+    def sweep(self, t: int) -> None:
+        """Take stock after a stable at `t`: raise the floor, remove what dead nodes have left in the end indexes.
+
+        Either is done only when as many nodes have died as there is to look at: O(1) amortised per death.
+        """
         if len(self._out_ends) > 2 * self._live_output_ends() + MIN_LIMIT:
             self._out_ends.compact()
+        if self._half_frozen == 0:
+            self.floor = t
+        elif self._deaths >= len(self.nodes):
+            self.floor = min(node.vs for node in self.nodes.values() if node.frozen)
+            self._deaths = 0
         if MIN_LIMIT < sum(map(len, self._own_ends.values())) < 2 * self._left_behind:
             for index in self._own_ends.values():
                 index.compact()
@@ -172,5 +185,6 @@ class TopTier(ABC, Generic[N]):
         for node in self.nodes.values():
             counts[node.batch] = counts.get(node.batch, 0) + 1
         assert counts == self._batches
+        assert all(node.vs >= self.floor for node in frozen)
         for index in (self._out_ends, *self._own_ends.values()):
             index.check_invariants()

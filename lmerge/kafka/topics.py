@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -116,6 +117,9 @@ class TopicAdmin:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         topics = self._client.describe_topics(TopicCollection([*names]), **timeout)
         configs = self._client.describe_configs(resources, **timeout)
+        # All of them, before one is allowed to raise: a client that is dropped while it still answers may be destroyed
+        # in its own thread, and then librdkafka ends the process.
+        wait([*topics.values(), *configs.values()])
         described = {}
         for name, resource in zip(names, resources, strict=True):
             topic = self._result(topics[name], f"cannot describe topic {name}")

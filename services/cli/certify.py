@@ -10,7 +10,7 @@ from lmerge.compatible import Order
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
 from services.certify import Batches, Certificate, Certifier
-from services.cli.certify_report import to_json, to_text
+from services.cli.certify_report import is_certified, to_json, to_text
 from services.cli.definition import MergeTopics, resolve_merge
 from services.cli.places import file_line, topic_offset
 from services.cli.progress import Progress
@@ -89,7 +89,7 @@ def certify(
     certificates = dict(lanes)
     progress.close()
     click.echo(to_json(certificates) if as_json else to_text(certificates))
-    sys.exit(0 if all(certificate.certified for certificate in certificates.values()) else 1)
+    sys.exit(0 if is_certified(certificates) else 1)
 
 
 def _topics(

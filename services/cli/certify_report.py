@@ -13,12 +13,18 @@ Lanes: TypeAlias = Mapping[int | None, Certificate]
 """Certificates by partition; None is the one lane of files."""
 
 
+def is_certified(lanes: Lanes) -> bool:
+    """Tell whether nothing was found in any lane; a stream that is final nowhere has not shown anything yet."""
+    return all(lane.certified for lane in lanes.values()) and any(
+        lane.stable > MINUS_INFINITY for lane in lanes.values()
+    )
+
+
 def to_text(lanes: Lanes) -> str:
     """Say whether the stream is certified, by which figures, and if not, where it is first wrong."""
-    certified = all(lane.certified for lane in lanes.values())
     first = next(iter(lanes.values()))
     inputs = ", ".join(source.name for source in first.inputs)
-    verdict = "certified" if certified else "NOT certified"
+    verdict = "certified" if is_certified(lanes) else "NOT certified"
     lines = [f"{verdict}: {first.merged} as a merge of {inputs}"]
     for partition, lane in lanes.items():
         lines += _lane_text(partition, lane)
@@ -61,7 +67,7 @@ def _name(kind: Kind) -> str:
 def to_json(lanes: Lanes) -> str:
     """Return the report as one JSON object; times that are no instants are the strings "+inf" and "-inf"."""
     report = {
-        "certified": all(lane.certified for lane in lanes.values()),
+        "certified": is_certified(lanes),
         "lost": sum(lane.lost for lane in lanes.values()),
         "repeated": sum(lane.repeated for lane in lanes.values()),
         "lanes": [_lane_json(partition, lane) for partition, lane in lanes.items()],

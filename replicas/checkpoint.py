@@ -1,0 +1,50 @@
+"""Reading Spark's offset log: which batch was planned last, and what a batch stands for.
+
+`offsets/N` is written before batch N runs and read again when N is replayed, so what is taken from it is the same in
+every attempt. (`lastProgress` speaks of the batch before.) Its lines: a version, metadata with the watermark at which
+the batch runs, then one offset per source in the order of the plan, `-` for a source that has none yet.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from lmerge.errors import UsageError
+
+_LINES_BEFORE_SOURCES: Final = 2
+
+
+class BatchOffsets(msgspec.Struct, frozen=True):
+    """What the offset log says about a batch."""
+
+    watermark: int
+    sources: Sequence[dict[str, Any] | None]
+
+
+def last_batch(checkpoint: Path) -> int | None:
+    """Return the number of the last batch that was planned, or None if none was."""
+    # Spark writes under a hidden name and renames, so what is a number is whole.
+    numbers = [int(entry.name) for entry in (checkpoint / "offsets").glob("*") if entry.name.isdecimal()]
+    return max(numbers, default=None)
+
+
+def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets:
+    """Read what the offset log says about a batch.
+
+    Raises:
+        UsageError: the log is not as Spark 4.2 writes it.
+    """
+    path = checkpoint / "offsets" / str(batch)
+    lines = path.read_text().splitlines()
+    try:
+        return BatchOffsets(
+            watermark=json.loads(lines[1])["batchWatermarkMs"],
+            sources=[None if line == "-" else json.loads(line) for line in lines[_LINES_BEFORE_SOURCES:]],
+        )
+    except (IndexError, KeyError, ValueError) as error:
+        raise UsageError(
+            f"{path} is no offset log of Spark 4.2: {error!r}; run the Spark version that wrote it"
+        ) from error

@@ -1,0 +1,70 @@
+"""What can be read off a plan's text before it runs: that heartbeats move its watermark, and which plan it is. Pure.
+
+**The watermark.** A heartbeat row must pass the watermark node before it is filtered out. Catalyst pushes filters down,
+below the watermark, whenever it sees no harm; the watermark then never moves and no window ever closes, without any
+error. In the optimised plan no filter may therefore lie below a watermark of its branch (spark-facts.md 1.2: this
+check agreed with what really happened in all of 19 shapes).
+
+**The hash.** Spark goes on from a checkpoint with another filter, window length or group key without a word
+(spark-facts.md 7). The hash is over the analysed plan, where the numbers of columns, which differ from run to run, are
+replaced by the order of their first use.
+"""
+
+import hashlib
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+from lmerge.errors import UsageError
+
+_NODE = re.compile(r"^(?P<indent>[ :|]*)(?:[+-]-? )?(?:'|~|!)*(?P<name>\w+)")
+_COLUMN = re.compile(r"#(\d+)L?")
+# What differs from run to run without another meaning: addresses of objects, the ids of watermarks and of observed
+# frames, and the source's options, which say how much a batch reads but not what it means.
+_VOLATILE = re.compile(
+    r"(?<=@)[0-9a-f]+"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|(?<=~CollectMetrics )[^\n]*"
+    r"|(?<=, )\[spec=\{[^\n]*\}\](?=, )"
+)
+
+
+def require_watermark_above_filters(plan: str) -> None:
+    """Refuse an optimised plan in which a filter lies below a watermark of its own branch.
+
+    Raises:
+        UsageError: heartbeats would not move its watermark.
+    """
+    # The watermarks above the present line: their depths.
+    above: list[int] = []
+    for line in plan.splitlines():
+        found = _NODE.match(line)
+        if found is None:
+            continue
+        depth = _depth(line)
+        above = [watermark for watermark in above if watermark < depth]
+        if found["name"] == "EventTimeWatermark":
+            above.append(depth)
+        elif found["name"] == "Filter" and above:
+            raise UsageError(
+                f"plan: the filter {line.strip()!r} lies below the watermark, so that heartbeats would never move it; "
+                "filter only what the source gives, and let Spark see no way to evaluate it earlier"
+            )
+
+
+def _depth(line: str) -> int:
+    """Return how far a line is indented: where its node's name begins."""
+    return len(line) - len(line.lstrip(" :|+-"))
+
+
+def plan_hash(plan: str, declared: Sequence[object]) -> str:
+    """Return the identity of a plan: of its analysed form and of what the sink does with its rows.
+
+    Args:
+        plan: the text of the analysed plan.
+        declared: what the text does not say: names, key, lanes, windows.
+    """
+    numbers: dict[str, int] = defaultdict(itertools.count().__next__)
+    text = _COLUMN.sub(lambda found: f"#{numbers[found[1]]}", _VOLATILE.sub("", plan))
+    return hashlib.sha256(f"{text}\n{list(declared)!r}".encode()).hexdigest()[:32]

@@ -1,0 +1,108 @@
+"""What a batch becomes in the lanes."""
+
+import random
+import zlib
+
+import pytest
+
+from lmerge import TDB, Insert, Stable
+from lmerge.codec import decode, decode_batch
+from lmerge.errors import UsageError
+from replicas.emit import lane_of, records_of, stable_of, with_element
+from replicas.windows import Windows
+
+SLIDING = Windows(width_ms=10, slide_ms=5)
+
+
+def row(auction: int, count: int, vs: int) -> dict[str, int]:
+    return {"auction": auction, "count": count, "vs": vs, "ve": vs + 10}
+
+
+def test_a_row_becomes_an_insert_under_the_canonical_json_of_its_key() -> None:
+    records = records_of([row(7, 3, 1000)], key=("auction",), lanes=1)
+    assert records == {
+        0: [(b'{"auction":7}', b'{"kind":"insert","payload":{"auction":7,"count":3},"vs":1000,"ve":1010}')]
+    }
+
+
+def test_without_a_key_the_whole_payload_places_a_row() -> None:
+    (record,) = records_of([row(7, 3, 1000)], key=(), lanes=1)[0]
+    assert record[0] == b'{"auction":7,"count":3}'
+
+
+def test_a_lane_is_the_crc32_of_the_key_whatever_else_the_row_holds() -> None:
+    rows = [row(auction, count, 1000) for auction in range(200) for count in (1, 2)]
+    for lane, records in records_of(rows, key=("auction",), lanes=7).items():
+        for key, _ in records:
+            assert key is not None
+            assert lane == zlib.crc32(key) % 7 == lane_of(key, 7)
+
+
+def test_the_records_are_a_function_of_the_set_of_rows() -> None:
+    rows = [row(auction, 1 + auction % 3, vs) for auction in range(40) for vs in (1000, 1005, 1010)]
+    expected = records_of(rows, key=("auction",), lanes=3)
+    for seed in range(5):
+        random.Random(seed).shuffle(rows)
+        assert records_of(rows, key=("auction",), lanes=3) == expected
+
+
+def test_s8_a_lane_is_in_the_order_of_vs_then_payload() -> None:
+    rows = [row(auction, 1, vs) for vs in (1010, 1000, 1005) for auction in (100, 20, 3)]
+    elements, error = decode_batch([value for _, value in records_of(rows, key=("auction",), lanes=1)[0]])
+    assert error is None
+    order = [(element.vs, element.payload) for element in elements if isinstance(element, Insert)]
+    assert order == sorted(order)
+    assert len(order) == 9
+
+
+def test_a_result_without_a_lifetime_or_a_key_is_refused() -> None:
+    with pytest.raises(UsageError, match="lacks the column 've'"):
+        records_of([{"auction": 1, "vs": 0}], key=("auction",), lanes=1)
+    with pytest.raises(UsageError, match="lacks the column 'bidder'"):
+        records_of([row(1, 1, 0)], key=("bidder",), lanes=1)
+
+
+def test_a_stable_closes_every_lane_also_those_without_rows() -> None:
+    records = with_element(records_of([row(7, 3, 1000)], key=("auction",), lanes=4), Stable(1005), lanes=4)
+    assert sorted(records) == [0, 1, 2, 3]
+    assert all(decode(rows[-1][1]) == Stable(1005) for rows in records.values())
+    assert sum(len(rows) for rows in records.values()) == 5
+
+
+@pytest.mark.parametrize("windows", [SLIDING, Windows(width_ms=10, slide_ms=10), Windows(width_ms=7, slide_ms=3)])
+def test_the_promise_is_the_start_of_the_earliest_window_that_has_not_ended(windows: Windows) -> None:
+    for watermark in range(1, 100):
+        starts = range(-20 * windows.slide_ms, 200, windows.slide_ms)
+        expected = min(start for start in starts if start + windows.width_ms > watermark)
+        assert stable_of(watermark, windows, None) == Stable(expected)
+
+
+def test_the_promise_respects_the_offset_of_the_grid() -> None:
+    windows = Windows(width_ms=10, slide_ms=5, offset_ms=2)
+    assert [windows.first_open(watermark) for watermark in (21, 22, 26, 27)] == [12, 17, 17, 22]
+
+
+def test_before_the_first_heartbeat_nothing_is_promised_and_a_promise_is_made_once() -> None:
+    assert stable_of(0, SLIDING, None) is None
+    assert stable_of(24, SLIDING, 15) is None
+    assert stable_of(25, SLIDING, 15) == Stable(20)
+
+
+def test_a_plan_that_emits_windows_as_they_end_keeps_its_promises() -> None:
+    tdb, last = TDB(), None
+    for watermark in range(1, 200, 3):
+        ended = [vs for vs in range(0, 200, 5) if watermark - 3 < vs + 10 <= watermark]
+        records = records_of([row(1, 1, vs) for vs in ended], key=("auction",), lanes=1)
+        stable = stable_of(watermark, SLIDING, last)
+        if stable is not None:
+            records, last = with_element(records, stable, lanes=1), stable.vc
+        for element in decode_batch([value for _, value in records.get(0, [])])[0]:
+            tdb.apply(element)
+    assert tdb.stable == 190
+    assert len(tdb) == 38
+
+
+@pytest.mark.parametrize(("width", "slide", "offset"), [(10, 0, 0), (5, 10, 0), (10, 5, 5), (10, 5, -1)])
+def test_windows_that_leave_rows_out_are_refused(width: int, slide: int, offset: int) -> None:
+    with pytest.raises(UsageError, match="windows"):
+        Windows(width_ms=width, slide_ms=slide, offset_ms=offset)

@@ -1,0 +1,77 @@
+"""What is read off a plan's text."""
+
+import pytest
+
+from lmerge.errors import UsageError
+from replicas.planshape import plan_hash, require_watermark_above_filters
+
+RIGHT = """\
+~Aggregate [window#962, auction#950L], [auction#950L, count(1) AS count#958L]
++- ~Project [auction#950L, event_time#951-T31ms]
+   +- ~Filter (NOT _control#952 AND (_barrier#956 >= 0))
+      +- ~Project [auction#950L, SPARK_PARTITION_ID() AS _barrier#956]
+         +- ~EventTimeWatermark e26f11ce-a8e8-4445-aa6a-658cb6429991, event_time#951: timestamp, 3660000 days
+            +- ~StreamingRelationV2 x.PythonDataSourceV2@3481272a, cuts, [spec={"max_cuts":7}], [auction#950L]
+"""
+
+WRONG = """\
+~Aggregate [auction#950L], [auction#950L, count(1) AS count#958L]
++- ~EventTimeWatermark e26f11ce-a8e8-4445-aa6a-658cb6429991, event_time#951: timestamp, 3660000 days
+   +- ~Project [auction#950L]
+      +- ~Filter NOT _control#952
+         +- ~StreamingRelationV2 cuts
+"""
+
+JOIN = """\
+~Join Inner, (a#1 = b#2)
+:- ~Filter (a#1 > 0)
+:  +- ~EventTimeWatermark e26f11ce-a8e8-4445-aa6a-658cb6429991, t#3: timestamp, 3660000 days
+:     +- ~StreamingRelationV2 left
++- ~Filter (b#2 > 0)
+   +- ~EventTimeWatermark e26f11ce-a8e8-4445-aa6a-658cb6429992, t#4: timestamp, 3660000 days
+      +- ~StreamingRelationV2 right
+"""
+
+
+@pytest.mark.parametrize("plan", [RIGHT, JOIN])
+def test_filters_above_the_watermark_of_their_branch_are_fine(plan: str) -> None:
+    require_watermark_above_filters(plan)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        WRONG,
+        JOIN.replace("StreamingRelationV2 right", "Filter (b#2 > 0)"),
+        JOIN.replace(":     +- ~S", ":     +- ~Filter S"),
+    ],
+)
+def test_a_filter_below_a_watermark_is_refused(plan: str) -> None:
+    with pytest.raises(UsageError, match="below the watermark"):
+        require_watermark_above_filters(plan)
+
+
+def test_the_hash_is_the_same_in_another_run() -> None:
+    again = (
+        RIGHT.replace("#95", "#213")
+        .replace("3481272a", "1abc00d2")
+        .replace("e26f11ce", "00000000")
+        .replace('"max_cuts":7', '"max_cuts":1000')
+    )
+    assert again != RIGHT
+    assert plan_hash(again, ["hot_items"]) == plan_hash(RIGHT, ["hot_items"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("_barrier#956 >= 0", "_barrier#956 >= 1"), ("count(1)", "count(2)"), ("window#962, ", "")]
+)
+def test_another_filter_aggregate_or_group_key_has_another_hash(old: str, new: str) -> None:
+    assert plan_hash(RIGHT.replace(old, new), []) != plan_hash(RIGHT, [])
+
+
+def test_columns_that_change_places_have_another_hash() -> None:
+    assert plan_hash("[a#1, b#2] sum(a#1)", []) != plan_hash("[a#1, b#2] sum(b#2)", [])
+
+
+def test_what_the_plan_does_not_say_is_in_the_hash_too() -> None:
+    assert plan_hash(RIGHT, ["auction", 4]) != plan_hash(RIGHT, ["auction", 8])
