@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check format test-fast simulation test test-long integration demo bench bench-codec bench-core up down stack stack-stop stack-status clean
+.PHONY: help setup lock check format test-fast coverage simulation test test-long integration demo bench bench-codec bench-core up down stack stack-stop stack-status clean
 
 help:  ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -34,7 +34,10 @@ format: setup  ## format the code
 	$(BIN)/ruff format .
 
 test-fast: setup  ## unit, property and golden tests, under 2 minutes
-	$(BIN)/pytest -n 2 --cov
+	$(BIN)/pytest -n 2 --dist worksteal
+
+coverage: setup  ## the same with branch coverage, which must be complete for lmerge
+	$(BIN)/pytest -n 2 --dist worksteal --cov
 
 simulation: setup  ## the oracle over 200,000 random elements per algorithm
 	$(BIN)/pytest -n 2 tests/simulation
@@ -42,7 +45,7 @@ simulation: setup  ## the oracle over 200,000 random elements per algorithm
 integration: setup  ## tests on a real Kafka broker and a real Spark
 	$(BIN)/pytest tests/integration
 
-test: check test-fast simulation integration  ## everything that must pass
+test: check coverage simulation integration  ## everything that must pass
 
 test-long: setup  ## the same suites with their large sizes
 	$(BIN)/pytest --long --timeout 3600 lmerge tests

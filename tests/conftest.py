@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=100, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("test", max_examples=200, derandomize=True, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("test", max_examples=100, derandomize=True, **_COMMON)  # type: ignore[arg-type]
 settings.register_profile("long", max_examples=10_000, **_COMMON)  # type: ignore[arg-type]
 
 
