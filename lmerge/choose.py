@@ -90,6 +90,16 @@ one order among equal vs (not promised by r1, r2)
     return Choice("R4", " ".join(["R4 needs no promise.", *refusals]))
 
 
+def lacking(algorithm: Algorithm, properties: StreamProperties) -> str:
+    """Say in words what an algorithm needs and a stream does not promise; empty if it promises enough.
+
+    >>> lacking("R2", StreamProperties.r3())
+    'only inserts and stables, non-decreasing vs'
+    """
+    needs = dict(_NEEDS).get(algorithm, ())
+    return ", ".join(need.words for need in needs if not need.met(properties))
+
+
 def _describe_lack(need: _Need, inputs: Sequence[tuple[str, StreamProperties]]) -> str:
     """Say who stands in the way of a need that the inputs together do not meet."""
     lacking = [name for name, properties in inputs if not need.met(properties)]

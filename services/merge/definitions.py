@@ -1,27 +1,101 @@
 """What users define: merges and their inputs. The models of the REST API, and what `lmerge.control` holds."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from lmerge import MINUS_INFINITY, OutputPolicy, StreamProperties
+from lmerge.choose import Algorithm
+from lmerge.errors import UsageError
 
 ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+Instant = Annotated[int, Field(gt=-(2**62), lt=2**62)]
+"""A point of application time, in milliseconds."""
+
+VERSION = 1
+"""Of the documents in `lmerge.control`. A newer one is refused by an older process, so upgrade all before using it."""
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """An immutable value; a field that it does not have is refused, so that a typing error is not silent."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MergeDefinition(_Model):
-    """A merge as a user wants it. In this form of the service the algorithm is R3."""
+class Properties(Model):
+    """What a stream promises (see `lmerge.properties`); what is left out is not promised."""
+
+    insert_only: bool = False
+    order: Literal["unordered", "non-decreasing", "strictly increasing"] = "unordered"
+    tie_order: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    key: bool = False
+
+    def promised(self) -> StreamProperties:
+        """Return the promises as the library knows them."""
+        return StreamProperties.from_dict(self.model_dump())
+
+
+class FeedbackDefinition(Model):
+    """When a laggard is told to skip ahead."""
+
+    lag_ms: Annotated[int, Field(ge=1)] | None = None
+    """Signal an input whose stable is further behind the merged one. Null: only when an operator asks."""
+    interval_ms: Annotated[int, Field(ge=100)] = 10_000
+    """At least this long between two signals to one input."""
+
+
+class NormalFormDefinition(Model):
+    """Bring every input into its snapshot normal form first, for plans that cut lifetimes differently."""
+
+    cut_every_ms: Annotated[int, Field(ge=1)] | None = None
+    """Cut runs at every multiple of it: needed where inputs join late or skip."""
+
+
+class MergeDefinition(Model):
+    """A merge as a user wants it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"partitions": 4, "algorithm": "auto", "feedback": {"lag_ms": 60_000}}]}
+    )
 
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
-    algorithm: Literal["R3"] = "R3"
+    algorithm: Literal["auto", "R0", "R1", "R2", "R3", "R4"] = "auto"
+    """`auto` takes the cheapest that `properties` allow; R3 if none are listed."""
+    properties: tuple[Properties, ...] = ()
+    """What its inputs will promise, one entry for each kind."""
     policy: str = ""
+    """When to put out what, such as "half_frozen" or "quorum(2),eager"; R3 only. Empty: the default."""
+    normal_form: NormalFormDefinition | None = None
+    feedback: FeedbackDefinition = FeedbackDefinition()
+    quarantine_diverging: bool = False
+    """Stop an input that contradicts the majority of the others."""
+    longest_lifetime_ms: Annotated[int, Field(ge=0)] | None = None
+    """R0 to R2 need it when their first input began cold: the merged topic is complete that much after the origin."""
     merged_topic: TopicName | None = None
     state_topic: TopicName | None = None
+    feedback_topic: TopicName | None = None
+    create_topics: bool = True
+    """False on a cluster where somebody else makes the topics: `lmerge topics` prints them."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "MergeDefinition":
+        try:
+            policy = self.output_policy
+        except UsageError as error:
+            raise ValueError(str(error)) from error
+        if policy != OutputPolicy() and self.algorithm not in ("auto", "R3"):
+            raise ValueError(f"{self.algorithm} has no output policy but the default: use R3")
+        if self.normal_form is not None and self.algorithm not in ("auto", "R3"):
+            raise ValueError("the normal form is merged by R3: leave the algorithm out, or say R3")
+        return self
+
+    @property
+    def output_policy(self) -> OutputPolicy:
+        """The policy, parsed."""
+        return OutputPolicy.parse(self.policy) if self.policy else OutputPolicy()
 
     def merged(self, merge: str) -> str:
         """Return the name of the merged topic."""
@@ -31,27 +105,89 @@ class MergeDefinition(_Model):
         """Return the name of the topic that holds the lane records."""
         return self.state_topic or f"{merge}.state"
 
+    def signals(self, merge: str) -> str:
+        """Return the name of the topic of feedback signals."""
+        return self.feedback_topic or f"{merge}.feedback"
 
-class InputDefinition(_Model):
+
+class InputDefinition(Model):
     """An input as a user wants it: a topic with as many partitions as the merge."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"topic": "hot_items.replica.r1"}]})
+
     topic: TopicName
-    joins_at: int | None = None
+    joins_at: Instant | None = None
     """Where it is complete from, for a topic that neither says hello nor begins at its first record."""
+    properties: Properties | None = None
+    """What it promises; null: it is trusted to promise what the algorithm needs, and held to it."""
 
 
-class Attachment(_Model):
+class FastForward(Model):
+    """An operator's order to tell an input to skip ahead."""
+
+    id: str
+    before: Instant
+
+
+class Release(Model):
+    """An operator's order to lift a quarantine."""
+
+    id: str
+    skip_record: bool
+    """True: read the incarnation again without the record that broke it. False: wait for its next hello."""
+
+
+class Attachment(Model):
     """An input that is attached. The id is new with every attach, so that a re-attached input begins anew."""
 
     attachment: str
     definition: InputDefinition
+    paused: bool = False
+    fast_forward: FastForward | None = None
+    release: Release | None = None
 
 
-class Desired(_Model):
-    """One merge with everything that is wanted of it."""
+class Changed(Model):
+    """Who changed the desired state, when and why."""
 
+    by: str
+    at_ms: int
+    why: str = ""
+    what: str = ""
+
+
+class Desired(Model):
+    """One merge with everything that is wanted of it: the document under its name in `lmerge.control`."""
+
+    v: int = VERSION
     definition: MergeDefinition
+    algorithm: Algorithm
+    """What `definition.algorithm` came to, once and for all."""
+    reason: str = ""
+    """Why this algorithm."""
     origin: int | None = None
     """Where the merge begins (RS 5.6): fixed once, by the first input that is read. Null: minus infinity."""
     origin_fixed: bool = False
+    feed: str = ""
+    """The feed that its replicas read, fixed with the origin; an input that names another one is stopped."""
     inputs: dict[Id, Attachment] = {}
+    former_topics: tuple[str, ...] = ()
+    """Topics of inputs that left: they count in a certificate with what they wrote."""
+    changed: Changed | None = None
+
+    @property
+    def begins_at(self) -> int:
+        """The origin as an instant."""
+        return MINUS_INFINITY if self.origin is None else self.origin
+
+
+def upgrade(document: dict[str, Any]) -> dict[str, Any]:
+    """Bring a document of an older version up to this one; there is none yet.
+
+    Raises:
+        UsageError: it is newer than this process.
+    """
+    version = document.get("v", VERSION)
+    if version != VERSION:
+        raise UsageError(f"the definition has version {version}, this process knows {VERSION}: upgrade the service")
+    return document

@@ -6,9 +6,21 @@ of partitions, the topic of an input) is a conflict that says the way out.
 
 from collections.abc import Callable
 
+from lmerge.choose import Algorithm, choose, lacking
 from lmerge.errors import LMergeError, UsageError
-from lmerge.policies import OutputPolicy
-from services.merge.definitions import Attachment, Desired, InputDefinition, MergeDefinition
+from services.merge.definitions import (
+    Attachment,
+    Desired,
+    FastForward,
+    InputDefinition,
+    MergeDefinition,
+    Release,
+)
+
+MAX_FORMER_TOPICS = 100
+"""How many topics of inputs that left are remembered; beyond that, the oldest are forgotten."""
+
+NewId = Callable[[], str]
 
 
 class NotFound(LMergeError):
@@ -19,30 +31,44 @@ class Conflict(LMergeError):
     """The request contradicts what is there."""
 
 
+class TooWeak(Conflict):
+    """An input promises less than the algorithm needs."""
+
+
+def resolve(definition: MergeDefinition) -> tuple[Algorithm, str]:
+    """Return the algorithm that a definition comes to, and why (design section 6)."""
+    if definition.algorithm != "auto":
+        return definition.algorithm, "chosen in the definition"
+    if definition.normal_form is not None:
+        return "R3", "the normal form makes (payload, vs) a key"
+    if definition.policy:
+        return "R3", "output policies are R3's"
+    if not definition.properties:
+        return "R3", "no properties are listed"
+    choice = choose(*(each.promised() for each in definition.properties))
+    return choice.algorithm, choice.reason
+
+
 def put_merge(now: Desired | None, name: str, definition: MergeDefinition) -> Desired:
     """Define a merge.
 
     Raises:
         Conflict: it is defined otherwise.
-        UsageError: the policy is none.
     """
-    if definition.policy:
-        OutputPolicy.parse(definition.policy)
-    if now is None:
-        return Desired(definition=definition)
-    if now.definition != definition:
-        raise Conflict(f"merge {name} is defined otherwise; delete it first, or choose another name")
-    return now
+    if now is not None:
+        if now.definition != definition:
+            raise Conflict(f"merge {name} is defined otherwise; delete it first, or choose another name")
+        return now
+    algorithm, reason = resolve(definition)
+    return Desired(definition=definition, algorithm=algorithm, reason=reason)
 
 
-def put_input(
-    now: Desired | None, merge: str, name: str, definition: InputDefinition, new_attachment: Callable[[], str]
-) -> Desired:
+def put_input(now: Desired | None, merge: str, name: str, definition: InputDefinition, new_id: NewId) -> Desired:
     """Attach an input.
 
     Raises:
         NotFound: there is no such merge.
-        Conflict: the input is attached otherwise, or its topic is that of another input.
+        Conflict: the input is attached otherwise, its topic is that of another input, or it promises too little.
     """
     now = _existing(now, merge)
     there = now.inputs.get(name)
@@ -53,24 +79,89 @@ def put_input(
     for other, attached in now.inputs.items():
         if attached.definition.topic == definition.topic:
             raise Conflict(f"topic {definition.topic} is that of input {other}; give each input a topic of its own")
-    attachment = Attachment(attachment=new_attachment(), definition=definition)
-    return now.model_copy(update={"inputs": {**now.inputs, name: attachment}})
+    if definition.topic == now.definition.merged(merge):
+        raise Conflict(f"topic {definition.topic} is what merge {merge} writes: it cannot read it")
+    _require_strength(now, merge, name, definition)
+    return _with_input(now, name, Attachment(attachment=new_id(), definition=definition))
+
+
+def _require_strength(now: Desired, merge: str, name: str, definition: InputDefinition) -> None:
+    if definition.properties is None or now.definition.normal_form is not None:
+        return
+    promised = definition.properties.promised()
+    missing = lacking(now.algorithm, promised)
+    if missing:
+        fits = choose(promised, names=[name]).algorithm
+        raise TooWeak(
+            f"merge {merge} runs {now.algorithm}, which needs {missing}; input {name} does not promise it. Define a "
+            f"merge with algorithm {fits} (or auto, with these properties listed) and attach it there"
+        )
 
 
 def delete_input(now: Desired | None, merge: str, name: str) -> Desired:
-    """Detach an input.
+    """Detach an input; its topic is remembered for those who certify.
 
     Raises:
         NotFound: there is no such merge or input.
     """
     now = _existing(now, merge)
-    if name not in now.inputs:
-        raise NotFound(f"merge {merge} has no input {name}")
-    return now.model_copy(update={"inputs": {other: each for other, each in now.inputs.items() if other != name}})
+    gone = _attached(now, merge, name).definition.topic
+    left = {other: each for other, each in now.inputs.items() if other != name}
+    former = (*(topic for topic in now.former_topics if topic != gone), gone)[-MAX_FORMER_TOPICS:]
+    return now.model_copy(update={"inputs": left, "former_topics": former})
 
 
-def fix_origin(now: Desired | None, merge: str, origin: int | None) -> Desired:
-    """Fix where the merge begins, once and for all (RS 5.6).
+def set_paused(now: Desired | None, merge: str, name: str, *, paused: bool) -> Desired:
+    """Hold an input, or let it go on.
+
+    Raises:
+        NotFound: there is no such merge or input.
+    """
+    now = _existing(now, merge)
+    return _with_input(now, name, _attached(now, merge, name).model_copy(update={"paused": paused}))
+
+
+def fast_forward(
+    now: Desired | None, merge: str, name: str, before: int, *, committed: int | None, new_id: NewId
+) -> Desired:
+    """Tell an input to skip ahead.
+
+    Args:
+        now: what is wanted now.
+        merge: the merge.
+        name: the input.
+        before: nothing that ends before it matters any more.
+        committed: the smallest committed stable over the lanes; None: there is none yet.
+        new_id: makes the id of the order.
+
+    Raises:
+        NotFound: there is no such merge or input.
+        Conflict: the merge has not come that far, so what would be skipped may still matter (RS 8.1).
+    """
+    now = _existing(now, merge)
+    attachment = _attached(now, merge, name)
+    if committed is None or before > committed:
+        reached = "nowhere yet" if committed is None else f"to {committed}"
+        raise Conflict(
+            f"merge {merge} has come {reached}: an input may skip no further than what is committed in every lane"
+        )
+    order = FastForward(id=new_id(), before=before)
+    return _with_input(now, name, attachment.model_copy(update={"fast_forward": order}))
+
+
+def release(now: Desired | None, merge: str, name: str, *, skip_record: bool, new_id: NewId) -> Desired:
+    """Lift the quarantine of an input.
+
+    Raises:
+        NotFound: there is no such merge or input.
+    """
+    now = _existing(now, merge)
+    order = Release(id=new_id(), skip_record=skip_record)
+    return _with_input(now, name, _attached(now, merge, name).model_copy(update={"release": order}))
+
+
+def fix_origin(now: Desired | None, merge: str, origin: int | None, feed: str) -> Desired:
+    """Fix where the merge begins, once and for all (RS 5.6), and of which feed it is.
 
     Raises:
         NotFound: there is no such merge.
@@ -79,10 +170,20 @@ def fix_origin(now: Desired | None, merge: str, origin: int | None) -> Desired:
     now = _existing(now, merge)
     if now.origin_fixed:
         raise UsageError(f"the origin of merge {merge} is fixed already")
-    return now.model_copy(update={"origin": origin, "origin_fixed": True})
+    return now.model_copy(update={"origin": origin, "origin_fixed": True, "feed": feed})
+
+
+def _with_input(now: Desired, name: str, attachment: Attachment) -> Desired:
+    return now.model_copy(update={"inputs": {**now.inputs, name: attachment}})
 
 
 def _existing(now: Desired | None, merge: str) -> Desired:
     if now is None:
         raise NotFound(f"there is no merge {merge}")
     return now
+
+
+def _attached(now: Desired, merge: str, name: str) -> Attachment:
+    if name not in now.inputs:
+        raise NotFound(f"merge {merge} has no input {name}")
+    return now.inputs[name]

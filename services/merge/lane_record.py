@@ -1,7 +1,7 @@
 """The lane record: what a lane stores in each transaction beside its output (recovery-and-sink 2).
 
 It is written to the merge's compacted state topic, partition = lane, key ``lane``, last in the transaction, so that a
-successor finds it at the tail. Together with the merged topic it is all the state there is.
+successor finds it at the tail. Together with the merged topic it is all the state there is, and all that REST shows.
 """
 
 from typing import Final
@@ -12,6 +12,37 @@ from lmerge.errors import LMergeError
 
 LANE_KEY: Final = b"lane"
 VERSION: Final = 1
+
+
+class Seek(msgspec.Struct, frozen=True):
+    """The input is being searched for the hello of its newest incarnation; nothing of it is merged yet."""
+
+    until: int
+    """The end of the topic when the search began; from there on, the first hello is taken at once."""
+    begin: int | None
+    """Where to begin if there is no hello; null: then it has to wait for one."""
+    found: int | None = None
+    """The offset of the newest hello so far."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Why an input is not read any more: it broke its contract, or its records are gone."""
+
+    kind: str
+    """`quarantined` or `gap`."""
+    reason: str
+    offset: int
+    """Where it was stopped: what lies below was taken."""
+
+
+class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was taken of an input since it was attached."""
+
+    inserts: int = 0
+    adjusts: int = 0
+    stables: int = 0
+    dropped: dict[str, int] = {}
+    """Elements without effect, by reason."""
 
 
 class InputRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,31 +56,75 @@ class InputRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The offset of its hello, or where it began: a re-feed never reads below it (E13)."""
     safe: int
     """From where a successor re-feeds it."""
-    joins_at: int | None
+    joins_at: int | None = None
     """Where it is complete from; null: minus infinity."""
-    own_stable: int | None
+    own_stable: int | None = None
     """The largest stable that it sent; null: none."""
+    last_vs: int | None = None
+    """R0 to R2: the vs of its last element."""
+    count: int = 0
+    """R1: how many elements it has delivered at the lane's `max_vs`."""
+    joined: bool = False
+    """Whether it may lead: whether all others might die now (RS 5.2)."""
     incarnation: int = 0
-    verdict: str = ""
-    """Why it is not read any more; empty while it is."""
+    plan: str = ""
+    heard_at_ms: int = 0
+    """Wall time when something was last taken of it."""
+    seek: Seek | None = None
+    stop: Stop | None = None
+    skipped: tuple[int, ...] = ()
+    """Offsets that are left out by order of an operator."""
+    handled: tuple[str, ...] = ()
+    """The ids of the operator's orders that were carried out: release, fast-forward."""
+    paused: bool = False
+    held: bool = False
+    """R0 to R2: it waits until the lane has come to its joins_at."""
+    signalled: int | None = None
+    """The `before` of the last signal that told it to skip ahead."""
+    signalled_at_ms: int = 0
+    counts: Counts = Counts()
 
 
-class LaneRecord(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True):
+    """One contradiction between inputs, for people to look at."""
+
+    payload: str
+    vs: int
+    claims: dict[str, str]
+    odd: str | None = None
+    """The input that stands alone against a majority, if there is one."""
+
+
+class LaneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of a lane after a transaction."""
 
-    v: int = VERSION
+    v: int
     batch: int
-    max_stable: int | None
+    at_ms: int
+    """Wall time of the transaction: an old one tells that nobody runs the lane."""
+    owner: str = ""
+    """The process that runs it."""
+    max_stable: int | None = None
     """The merged stable; stored, never taken from the merged topic (E2). Null: none yet."""
-    origin: int | None
-    leader: str | None
-    merged_safe: int
+    origin: int | None = None
+    leader: str | None = None
+    max_vs: int | None = None
+    """R0 to R2: the largest vs put out."""
+    emitted: int = 0
+    """R1: how many elements were put out at `max_vs`."""
+    merged_safe: int = 0
     """An offset of the merged topic from which everything that is live can be rebuilt."""
-    safe_at_ms: int
+    safe_at_ms: int = 0
     """Wall time of the safe point, for the metric of its age."""
-    control_offset: int
+    control_offset: int = 0
     """How far `lmerge.control` had been applied (RS 1.5)."""
-    inputs: dict[str, InputRecord]
+    nodes: int = 0
+    """Events that are not final."""
+    signals: int = 0
+    """How many feedback signals it has written."""
+    divergences: int = 0
+    samples: tuple[Sample, ...] = ()
+    inputs: dict[str, InputRecord] = {}
 
 
 class UnreadableRecord(LMergeError):

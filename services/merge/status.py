@@ -1,28 +1,61 @@
-"""What the service shows of its lanes: made by the loop from committed records, read by REST and metrics."""
+"""What the service shows of its lanes, decided from committed lane records alone (E21), by REST and metrics alike."""
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from lmerge import INFINITY, MINUS_INFINITY
-from services.merge.lane_record import LaneRecord
+from lmerge import INFINITY
+from services.merge.definitions import Desired
+from services.merge.lane_record import Counts, InputRecord, LaneRecord
+
+Membership = Literal["joining", "joined", "gap", "leaving"]
+Condition = Literal["lagging", "silent", "paused", "quarantined"]
+
+SILENT_MS = 30_000
+"""An input of which nothing came for so long is called silent, if another one spoke meanwhile."""
+
+DEAD_MS = 15_000
+"""A lane commits every few seconds even if nothing happens; one that did not for so long has no owner."""
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class CountsView(_Model):
+    """Elements taken of an input since it was attached, by kind; those without effect by reason."""
+
+    inserts: int
+    adjusts: int
+    stables: int
+    dropped: dict[str, int]
+
+
 class InputStatus(_Model):
     """One input in one lane, as committed."""
 
-    membership: Literal["joining", "joined", "gap"]
-    incarnation: int
-    joins_at: int | None
-    stable: int | None
-    lag_ms: int | None
+    membership: Membership
+    conditions: list[Condition] = []
+    incarnation: int = 0
+    plan: str = ""
+    joins_at: int | None = None
+    stable: int | None = None
+    lag_ms: int | None = None
     """How far its stable is behind the merged one; null where one of them has none."""
-    position: int
+    position: int = 0
     reason: str | None = None
+    """Why it is stopped or waits, and what would end it."""
+    fast_forwarded_to: int | None = None
+    counts: CountsView = CountsView(inserts=0, adjusts=0, stables=0, dropped={})
+
+
+class DivergenceView(_Model):
+    """One contradiction between inputs."""
+
+    payload: str
+    vs: int
+    claims: dict[str, str]
+    odd_one_out: str | None
 
 
 class LaneStatus(_Model):
@@ -30,55 +63,130 @@ class LaneStatus(_Model):
 
     state: Literal["running", "recovering", "stalled"]
     reason: str | None = None
+    """Why it is not running, and what would end it."""
+    owner: str = ""
     stable: int | None = None
     leader: str | None = None
     may_die: int = 0
     """How many of the joined inputs may die now without a gap."""
+    live_events: int = 0
+    safe_point_age_ms: int = 0
+    """How far back a successor has to read: it must stay below the retention of the topics."""
+    divergences: int = 0
     inputs: dict[str, InputStatus] = {}
 
 
-def lane_status(record: LaneRecord | None) -> LaneStatus:
-    """Describe a lane by its last committed record (E21: never by what is not committed)."""
+def lane_status(record: LaneRecord | None, desired: Desired, *, now_ms: int) -> LaneStatus:
+    """Describe a lane by its last committed record."""
     if record is None:
-        return LaneStatus(state="recovering", reason="nothing is committed yet")
-    inputs = {name: _input_status(record, name) for name in record.inputs}
+        return _not_begun(desired)
+    inputs = {name: _input_status(record, each, name, desired, now_ms) for name, each in record.inputs.items()}
+    for name in desired.inputs:
+        inputs.setdefault(name, InputStatus(membership="joining", reason="the lane has not seen it yet"))
     joined = [each for each in inputs.values() if each.membership == "joined"]
-    reason = None
-    if not inputs:
-        reason = "no input is attached: attach one"
-    elif not joined:
-        reason = "no input is joined: attach one that is complete from the merged stable on, or wait for one to join"
+    age = now_ms - record.at_ms
+    reason = _why_stalled(inputs, joined)
+    state: Literal["running", "recovering", "stalled"] = "stalled" if reason else "running"
+    if age > DEAD_MS:
+        state = "recovering"
+        reason = f"nobody has committed for {age // 1000} s: a process has to take the lane over; is one alive?"
     return LaneStatus(
-        state="stalled" if reason else "running",
+        state=state,
         reason=reason,
+        owner=record.owner,
         stable=record.max_stable,
         leader=record.leader,
         may_die=max(0, len(joined) - 1),
+        live_events=record.nodes,
+        safe_point_age_ms=max(0, record.at_ms - record.safe_at_ms) if record.safe_at_ms else 0,
+        divergences=record.divergences,
         inputs=inputs,
     )
 
 
-def _input_status(record: LaneRecord, name: str) -> InputStatus:
-    each = record.inputs[name]
-    reached = max(_or(record.max_stable), _or(record.origin))
-    membership: Literal["joining", "joined", "gap"] = "joined" if _or(each.joins_at) <= reached else "joining"
-    lag = None
-    if (
-        record.max_stable is not None
-        and each.own_stable is not None
-        and INFINITY not in (record.max_stable, each.own_stable)
-    ):
-        lag = max(0, record.max_stable - each.own_stable)
+def _not_begun(desired: Desired) -> LaneStatus:
+    if not desired.inputs:
+        return LaneStatus(state="stalled", reason="no input is attached: attach one")
+    if not desired.origin_fixed:
+        return LaneStatus(state="stalled", reason="no input has said anything yet: start a replica")
+    return LaneStatus(state="recovering", reason="nothing is committed yet")
+
+
+def _why_stalled(inputs: dict[str, InputStatus], joined: list[InputStatus]) -> str | None:
+    if not inputs:
+        return "no input is attached: attach one"
+    if not joined:
+        return "no input is joined: attach one that is complete from the merged stable on, or wait for one to join"
+    if all("paused" in each.conditions for each in joined):
+        return "all joined inputs are paused: resume one"
+    return None
+
+
+def _input_status(record: LaneRecord, each: InputRecord, name: str, desired: Desired, now_ms: int) -> InputStatus:
+    lag = _lag(record.max_stable, each.own_stable)
     return InputStatus(
-        membership="gap" if each.verdict else membership,
+        membership=_membership(each, name, desired),
+        conditions=_conditions(record, each, lag, desired, now_ms),
         incarnation=each.incarnation,
+        plan=each.plan,
         joins_at=each.joins_at,
         stable=each.own_stable,
         lag_ms=lag,
         position=each.position,
-        reason=each.verdict or None,
+        reason=_why_not_joined(each),
+        fast_forwarded_to=each.signalled,
+        counts=_counts(each.counts),
     )
 
 
-def _or(t: int | None) -> int:
-    return MINUS_INFINITY if t is None else t
+def _membership(each: InputRecord, name: str, desired: Desired) -> Membership:
+    wanted = desired.inputs.get(name)
+    if wanted is None or wanted.attachment != each.attachment:
+        return "leaving"
+    if each.stop is not None:
+        return "gap"
+    if each.seek is not None:
+        return "gap" if each.seek.begin is None and each.seek.found is None else "joining"
+    return "joined" if each.joined else "joining"
+
+
+def _conditions(
+    record: LaneRecord, each: InputRecord, lag: int | None, desired: Desired, now_ms: int
+) -> list[Condition]:
+    found: list[Condition] = []
+    threshold = desired.definition.feedback.lag_ms
+    if lag is not None and threshold is not None and lag > threshold:
+        found.append("lagging")
+    newest = max((other.heard_at_ms for other in record.inputs.values()), default=0)
+    if each.heard_at_ms and each.heard_at_ms < newest and now_ms - each.heard_at_ms > SILENT_MS:
+        found.append("silent")
+    if each.paused:
+        found.append("paused")
+    if each.stop is not None and each.stop.kind == "quarantined":
+        found.append("quarantined")
+    return found
+
+
+def _why_not_joined(each: InputRecord) -> str | None:
+    if each.stop is not None:
+        way_out = "release it" if each.stop.kind == "quarantined" else "detach it and attach it again"
+        return f"{each.stop.reason}; {way_out}"
+    if each.seek is not None:
+        if each.seek.begin is None and each.seek.found is None and each.position >= each.seek.until:
+            return "it waits for a hello: start the replica cold, or attach the topic with joins_at"
+        return f"its newest incarnation is being looked for, up to offset {each.seek.until}"
+    if each.joined:
+        return None
+    return "it is being read again" if each.joins_at is None else f"the lane has not come to {each.joins_at} yet"
+
+
+def _counts(counts: Counts) -> CountsView:
+    return CountsView(
+        inserts=counts.inserts, adjusts=counts.adjusts, stables=counts.stables, dropped=dict(counts.dropped)
+    )
+
+
+def _lag(merged: int | None, own: int | None) -> int | None:
+    if merged is None or own is None or INFINITY in (merged, own):
+        return None
+    return max(0, merged - own)
