@@ -14,8 +14,10 @@ Gone contradicts the other two, different ends contradict each other, and an end
 """
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from lmerge.facts import StreamId
 from lmerge.membership import Stream
 
 
@@ -66,3 +68,24 @@ def contradict(one: Claim | None, other: Claim | None) -> bool:
         ends, alive = (one, other) if one.kind is Kind.ENDS else (other, one)
         return alive.at > ends.at
     return False
+
+
+def odd_one_out(leader: StreamId, claims: Mapping[StreamId, str], agreeing: int) -> StreamId | None:
+    """Name the stream that stands alone against a majority; None if there is none.
+
+    Args:
+        leader: the stream that all others were compared with.
+        claims: what it and those that contradict it claim.
+        agreeing: how many others claim something that goes with what it claims.
+
+    >>> odd_one_out("r1", {"r1": "gone", "r2": "ends at 9", "r3": "ends at 9"}, agreeing=0)
+    'r1'
+    >>> odd_one_out("r1", {"r1": "gone", "r2": "ends at 9"}, agreeing=1)
+    'r2'
+    >>> odd_one_out("r1", {"r1": "gone", "r2": "ends at 9"}, agreeing=0)
+    """
+    others = [stream for stream in claims if stream != leader]
+    if agreeing == 0:
+        agree = len({claims[stream] for stream in others}) == 1
+        return leader if agree and len(others) > 1 else None
+    return others[0] if len(others) == 1 else None

@@ -72,6 +72,8 @@ class Divergence(msgspec.Struct, frozen=True):
     vs: int
     claims: Mapping[StreamId, str]
     """Every stream that claims something about the event, and what: ``gone``, ``ends at 12``, ``alive at 15``."""
+    odd: StreamId | None = None
+    """The stream that stands alone against a majority, if there is one."""
 
 
 class Joined(msgspec.Struct, frozen=True):

@@ -48,7 +48,7 @@ class IndexedMerge(Merge):
     def dump(self) -> MergeState:
         """Return the scalars and the output's part of every node."""
         nodes = (NodeState(node.vs, node.payload, self._output_ends(node)) for node in self._index.nodes.values())
-        return msgspec.structs.replace(super().dump(), nodes=tuple(nodes))
+        return msgspec.structs.replace(self.scalars(), nodes=tuple(nodes))
 
     def _restore(self, stream: Stream, kept: StreamState) -> None:
         super()._restore(stream, kept)

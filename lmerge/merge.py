@@ -178,6 +178,10 @@ class Merge(ABC):
 
     def dump(self) -> MergeState:
         """Return what `load` needs to go on from here."""
+        return self.scalars()
+
+    def scalars(self) -> MergeState:
+        """Return the part of `dump` that a service stores; nodes and payloads it takes from its own output. O(s)."""
         streams = {stream.stream_id: self._kept(stream) for stream in self._members}
         leader = None if self._leader is None else self._leader.stream_id
         return MergeState(max_stable=self._max_stable, leader=leader, streams=streams)

@@ -79,9 +79,9 @@ class OrderedMerge(Merge):
     def _reached(self) -> int:
         return max(self._max_stable, self._max_vs)
 
-    def dump(self) -> MergeState:
-        """Return the scalars; nothing has to be re-fed."""
-        return msgspec.structs.replace(super().dump(), max_vs=self._max_vs)
+    def scalars(self) -> MergeState:
+        """Return what is stored; nothing has to be re-fed."""
+        return msgspec.structs.replace(super().scalars(), max_vs=self._max_vs)
 
     def load(self, state: MergeState) -> None:
         """Go on from the scalars."""

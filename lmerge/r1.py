@@ -38,9 +38,9 @@ class R1(OrderedMerge):
         self._emitted = stream.count
         return True
 
-    def dump(self) -> MergeState:
-        """Return the scalars, with the counts at max_vs."""
-        return msgspec.structs.replace(super().dump(), emitted=self._emitted)
+    def scalars(self) -> MergeState:
+        """Return what is stored, with the counts at max_vs."""
+        return msgspec.structs.replace(super().scalars(), emitted=self._emitted)
 
     def load(self, state: MergeState) -> None:
         """Go on from the scalars."""

@@ -47,7 +47,7 @@ class R2(OrderedMerge):
 
     def dump(self) -> MergeState:
         """Return the scalars, with the payloads at max_vs."""
-        return msgspec.structs.replace(super().dump(), payloads=frozenset(self._payloads))
+        return msgspec.structs.replace(self.scalars(), payloads=frozenset(self._payloads))
 
     def load(self, state: MergeState) -> None:
         """Go on from the scalars and the payloads."""

@@ -24,7 +24,7 @@ Cost        Insert and adjust: O(log w) for w live nodes. Stable: O((f + k) (s +
             nothing happens to. Why nothing can be missed: see in2t.py. Space: O(w (p + s)) for payloads of size p.
 """
 
-from lmerge.divergence import claim, contradict
+from lmerge.divergence import claim, contradict, odd_one_out
 from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Insert, Stable
 from lmerge.facts import Divergence, Fact, Rule, Violation
 from lmerge.in2t import NOT_OUTPUT, In2T, Node
@@ -209,8 +209,10 @@ class R3(IndexedMerge):
         ends = node.ends
         end = ends.get(leader.slot)
         claims = {}
+        agreeing = 0
         for other in self._members.streams.values():
             if ends.get(other.slot) == end or not other.joined:
+                agreeing += other.joined and other is not leader and other.own_stable > node.vs
                 continue
             joins_at = max(leader.joins_at, other.joins_at)
             mine = claim(leader, node.vs, end, joins_at)
@@ -219,7 +221,8 @@ class R3(IndexedMerge):
                 claims[leader.stream_id], claims[other.stream_id] = str(mine), str(theirs)
         if claims:
             self._ledger.divergences += 1
-            self._ledger.note(Divergence(node.payload, node.vs, claims))
+            odd = odd_one_out(leader.stream_id, claims, agreeing)
+            self._ledger.note(Divergence(node.payload, node.vs, claims, odd))
 
     # -- recovery
 

@@ -27,6 +27,7 @@ Cost        Insert and adjust: O(log w + d) for w live nodes and d different end
 from collections import Counter
 from itertools import zip_longest
 
+from lmerge.divergence import odd_one_out
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
 from lmerge.facts import Divergence, Fact, Rule, StreamId, Violation
 from lmerge.in3t import Ends, In3T, Node, total
@@ -137,17 +138,20 @@ class R4(IndexedMerge):
         """
         mine = node.of(leader.slot)
         claims: dict[StreamId, str] = {}
+        agreeing = 0
         for other in self._members.streams.values():
             bound = min(leader.own_stable, other.own_stable)
             start = max(leader.joins_at, other.joins_at, node.floor)
             if node.of(other.slot) == mine or not other.joined or node.vs >= bound or bound < start:
+                agreeing += other.joined and other is not leader and node.vs < bound >= start
                 continue
             one, two = (_claim(node.of(stream.slot), start, bound) for stream in (leader, other))
             if one != two:
                 claims[leader.stream_id], claims[other.stream_id] = one, two
         if claims:
             self._ledger.divergences += 1
-            self._ledger.note(Divergence(node.payload, node.vs, claims))
+            odd = odd_one_out(leader.stream_id, claims, agreeing)
+            self._ledger.note(Divergence(node.payload, node.vs, claims, odd))
 
     # -- recovery
 

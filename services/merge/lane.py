@@ -1,225 +1,512 @@
 """A lane: one partition of one merge. Pure: records and time in; values to write, a lane record and reads to make out.
 
-The loop around it reads partition p of every input from where `reads` says, hands the records over with `take`, and
-writes what `prepare` returns in one transaction. Only what is committed counts: if a transaction fails, the lane is
-thrown away and made anew from the last committed record, with `Recovery`.
+    follow     what is wanted: inputs come, go, are held or released
+    reads      what is to be read, and from where
+    take       records of one input: sought, re-fed or merged (`lane_input`)
+    prepare    the next transaction: merged elements, signals to laggards, the lane record
+    committed  it is durable
 
-Batches are numbered. At the start of each the lane notes where every input and the merged topic stand; the safe point
-is the note of the batch that made the oldest live node (recovery-and-sink 4).
+Only what is committed counts: if a transaction fails, the lane is thrown away and made anew from the last committed
+record (`recovery`). What an input does wrong stops that input and no other.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from lmerge import (
-    MINUS_INFINITY,
-    Divergence,
-    Element,
-    Hello,
-    Merge,
-    OutputPolicy,
-    Stats,
-    Violation,
-    create,
-)
+from lmerge import MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
+from lmerge.choose import lacking
 from lmerge.codec import decode_batch, encode_batch
-from lmerge.facts import Fact
-from lmerge.kafka import Record
-from services.merge.lane_record import InputRecord, LaneRecord
+from lmerge.errors import IllegalElement, UsageError
+from lmerge.facts import Dropped, Fact, Joined
+from lmerge.state import MergeState, StreamState
+from services.merge import feedback
+from services.merge.definitions import Attachment
+from services.merge.feedback import Signal, Told
+from services.merge.lane_config import LaneConfig
+from services.merge.lane_input import NONE, Input, Values, hellos, search
+from services.merge.lane_record import VERSION, InputRecord, LaneRecord, Sample, Seek, Stop
+from services.merge.safe_points import Note, SafePoints
 
-MAX_SAMPLES: Final = 20
-"""Divergences kept for people to look at; the counters go on."""
+MAX_SAMPLES: Final = 5
+"""Contradictions kept in the lane record, for people to look at; the counter goes on."""
 
-MAX_NOTES: Final = 1024
-"""Notes kept of batches. Where there are more, every second is dropped: an earlier note is as safe, only longer ago."""
+MAX_SAMPLE_BYTES: Final = 200
+"""How much of a payload is shown."""
 
-
-@dataclass
-class Input:
-    """One attached input of the lane."""
-
-    attachment: str
-    topic: str
-    position: int
-    start: int
-    incarnation: int = 0
-    verdict: str = ""  # why it is not read any more: a violation, a malformed record, records that are gone
+IDLE_MS: Final = 3_000
+"""A lane commits at least so often, so that everyone sees that it is owned, and a re-feed stays short (RS 2)."""
 
 
-@dataclass(frozen=True)
-class Note:
-    """Where everything stood at the start of a batch."""
+class Happening(NamedTuple):
+    """Something that an operator would like to read in the log."""
 
-    batch: int
-    vector: Mapping[str, int]  # by attachment
-    merged_end: int
-    at_ms: int
+    kind: str
+    input: str
+    text: str
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What the next transaction of the lane holds."""
 
     values: list[bytes]
+    signals: list[Signal]
     record: LaneRecord
 
 
-@dataclass
 class Lane:
     """One merge of one partition.
 
     Args:
-        policy: the output policy.
-        origin: where the merge begins.
+        config: what the lane has to know of its merge.
     """
 
-    policy: OutputPolicy
-    origin: int
-    inputs: dict[str, Input] = field(default_factory=dict)
-    divergences: list[Divergence] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Begin empty."""
-        self.merge: Merge = create("R3", policy=self.policy, origin=self.origin)
+    def __init__(self, config: LaneConfig) -> None:
+        self.config = config
+        self.inputs: dict[str, Input] = {}
+        self.merge = config.new_merge()
+        self.happenings: list[Happening] = []
+        """What happened since the caller emptied it."""
+        self.moved: set[str] = set()
+        """Inputs whose reading has to begin anew at another offset; the caller empties it."""
+        self.signals = 0
+        self.divergences = 0
+        self.samples: tuple[Sample, ...] = ()
         self._pending: list[Element] = []
-        self._notes: list[Note] = []  # in the order of batches
+        self._signals: list[Signal] = []
         self._batch = 0
+        self._safe = SafePoints(Note(0, {}, 0, 0))
+        # R2: where in the merged topic the events with the largest vs begin, and that vs.
+        self._vs_began = 0
+        self._max_vs = MINUS_INFINITY
         self._changed = False
+        self._committed_at_ms = 0
 
-    @property
-    def max_stable(self) -> int:
-        """The merged stable, committed or about to be."""
-        return self.merge.max_stable
+    def open(self) -> None:
+        """Begin the merged stream: it says where it is complete from, so that it can be merged itself (RS 5.6).
 
-    def stats(self) -> Stats:
-        """Return the merge's counters."""
-        return self.merge.stats()
+        Raises:
+            UsageError: that cannot be known.
+        """
+        joins_at = self.config.complete_from
+        if joins_at is None:
+            raise UsageError(
+                f"merge {self.config.merge}: {self.config.algorithm} begins at {self.config.origin} and puts out "
+                "nothing that began before: say longest_lifetime_ms in its definition"
+            )
+        self._pending.append(
+            Hello(replica=self.config.merge, incarnation=1, joins_at=joins_at, feed=self.config.feed, plan="merge")
+        )
 
-    def reads(self, partition: int) -> dict[tuple[str, int], int]:
-        """Return what is to be read: topic and partition to offset."""
-        return {(state.topic, partition): state.position for state in self.inputs.values() if not state.verdict}
-
-    def attach(self, name: str, attachment: str, topic: str, *, start: int, joins_at: int) -> None:
-        """Attach an input that is read from offset `start` on."""
-        self.merge.attach(name, joins_at=joins_at)
-        self.inputs[name] = Input(attachment, topic, position=start, start=start)
+    def resume(self, state: MergeState, inputs: dict[str, Input], record: LaneRecord) -> None:
+        """Go on after a recovery; loaded nodes keep the recovered safe point, also through a second crash (E3)."""
+        self._batch = record.batch + 1
+        safe = {each.attachment: each.safe for each in record.inputs.values()}
+        self._safe = SafePoints(Note(self._batch, safe, record.merged_safe, record.safe_at_ms))
+        self._vs_began, self._max_vs = record.merged_safe, state.max_vs
+        self.signals, self.divergences, self.samples = record.signals, record.divergences, record.samples
+        self.inputs = inputs
+        self.merge.begin_batch(self._batch)
+        self.merge.load(state)
+        for name, each in inputs.items():
+            if self.config.is_indexed and each.is_merged and each.cursor >= each.position:
+                self.merge.refeed(name, [], done=True)
         self._changed = True
+
+    # -- inputs come and go
+
+    def follow(self, wanted: Mapping[str, Attachment]) -> list[str]:
+        """Let go of inputs that are not wanted any more, carry out orders, and return the names of those to attach."""
+        for name, state in list(self.inputs.items()):
+            if name not in wanted or wanted[name].attachment != state.attachment:
+                self.detach(name)
+        for name, attachment in wanted.items():
+            if name in self.inputs:
+                self._obey(name, attachment)
+        return [name for name in wanted if name not in self.inputs]
+
+    def attach(self, name: str, wanted: Attachment, *, low: int, until: int) -> None:
+        """Attach an input whose topic holds records from `low` on; `until` is the offset after its last record.
+
+        Its newest incarnation is looked for first. A topic without any hello is complete only if it begins with its
+        first record, or if the attach call says where it is complete from (RS 5.5).
+        """
+        definition = wanted.definition
+        joins_at = MINUS_INFINITY if definition.joins_at is None else definition.joins_at
+        begin = low if low == 0 or definition.joins_at is not None else None
+        state = Input(wanted.attachment, definition.topic, low, low, joins_at, form=self.config.new_form())
+        state.paused = wanted.paused
+        state.handled = tuple(order.id for order in (wanted.release, wanted.fast_forward) if order is not None)
+        state.seek = Seek(until, begin)
+        self.inputs[name] = state
+        self._changed = True
+        if until <= low and begin is not None:
+            self._begin(name, low)
+
+    def attach_missing(self, name: str, wanted: Attachment, reason: str) -> None:
+        """Attach an input whose topic cannot be read."""
+        self.inputs[name] = Input(wanted.attachment, wanted.definition.topic, 0, 0, stop=Stop("gap", reason))
+        self._happen("gap", name, reason)
 
     def detach(self, name: str) -> None:
         """Forget an input."""
-        if not self.inputs[name].verdict:
+        state = self.inputs.pop(name)
+        if state.is_merged:
             self.merge.detach(name)
-        del self.inputs[name]
+        self.moved.discard(name)
         self._changed = True
 
-    def open(self, merge: str) -> None:
-        """Begin the merged stream: it says where it is complete from, so that it can be merged itself (RS 5.6)."""
-        self._pending.append(Hello(replica=merge, incarnation=1, joins_at=self.origin))
+    def gap(self, name: str, reason: str, *, low: int | None = None, until: int = 0) -> None:
+        """Let go of an input whose records are gone: it would look complete and is not (RS 4.7).
 
-    def resume(self, note: Note, inputs: dict[str, Input]) -> None:
-        """Go on after a recovery: where its loaded nodes can be rebuilt from, and the inputs as they were."""
-        self._batch = note.batch
-        self._notes = [note]
-        self.inputs = inputs
+        It comes back with its next hello, if its topic is still there (`low` is where that begins now).
+        """
+        state = self.inputs[name]
+        if state.is_merged:
+            self.merge.detach(name)
+        state.backlog = NONE
+        if low is None:
+            state.stop = Stop("gap", reason)
+        else:
+            state.seek = Seek(until, None, why=reason)
+            state.go_to(low)
+            self.moved.add(name)
+        self._happen("gap", name, reason)
+
+    def _obey(self, name: str, wanted: Attachment) -> None:
+        state = self.inputs[name]
+        if state.paused != wanted.paused:
+            state.paused = wanted.paused
+            self._changed = True
+        order = wanted.release
+        if order is not None and order.id not in state.handled:
+            state.handled = (*state.handled[-1:], order.id)
+            self._release(name, skip_record=order.skip_record)
+        forward = wanted.fast_forward
+        if forward is not None and forward.id not in state.handled and forward.before <= self.merge.max_stable:
+            state.handled = (*state.handled[-1:], forward.id)
+            self._signal(name, forward.before)
+
+    def _release(self, name: str, *, skip_record: bool) -> None:
+        """Lift a quarantine: going on at the present position would not be sound (RS 5.7)."""
+        state = self.inputs[name]
+        stop = state.stop
+        if stop is None:
+            return
+        if stop.kind == "gap":
+            del self.inputs[name]  # the topic may be there again: attach it anew
+        elif skip_record:
+            state.skipped += () if stop.offset is None else (stop.offset,)
+            state.form = self.config.new_form()
+            state.stop, state.seek = None, Seek(state.start, state.start)
+            self._begin(name, state.start)
+        else:
+            state.stop, state.seek = None, Seek(0, None, why=stop.reason)
+            state.go_to(state.position if stop.offset is None else stop.offset + 1)
+            self.moved.add(name)
+        self._happen("released", name, f"by order; it had been stopped: {stop.reason}")
+
+    # -- records in
+
+    def reads(self) -> dict[str, int]:
+        """Return what is to be read: topic to offset."""
+        return {state.topic: state.cursor for state in self.inputs.values() if state.is_wanted}
 
     def begin_batch(self, *, merged_end: int, now_ms: int) -> None:
         """Note where everything stands. `merged_end` may be too small, never too large."""
         self._batch += 1
-        self._notes.append(self._note(merged_end, now_ms))
-        if len(self._notes) > MAX_NOTES:
-            del self._notes[1::2]
+        self._safe.add(self._note(merged_end, now_ms))
         self.merge.begin_batch(self._batch)
 
-    def _note(self, merged_end: int, now_ms: int) -> Note:
-        vector = {state.attachment: state.position for state in self.inputs.values()}
-        return Note(self._batch, vector, merged_end, now_ms)
+    def _note(self, merged_end: int, at_ms: int) -> Note:
+        vector = {state.attachment: state.cursor for state in self.inputs.values() if state.is_merged}
+        return Note(self._batch, vector, merged_end, at_ms)
 
-    def take(self, name: str, records: Sequence[Record]) -> None:
-        """Process records of one input, in order. What it may not say stops it, and no other."""
+    def take(self, name: str, offsets: Sequence[int], values: Sequence[bytes | None], *, now_ms: int = 0) -> None:
+        """Process records of one input, in order."""
         state = self.inputs[name]
-        records = [record for record in records if record.offset >= state.position]
-        elements, malformed = decode_batch([record.value for record in records])
-        self._pending += self.merge.process(name, elements)
-        taken = self.merge.consumed(name)
-        for element, record in zip(elements[:taken], records, strict=False):
-            if isinstance(element, Hello):
-                state.start, state.incarnation = record.offset, element.incarnation
-        if taken:
-            state.position = records[taken - 1].offset + 1
-            self._changed = True
-        self._digest(self.merge.take_facts(), records)
-        if not state.verdict and malformed is not None and taken == len(elements):
-            self._stop(name, f"offset {records[malformed.index].offset}: {malformed.reason}")
+        late = sum(offset < state.cursor for offset in offsets) if offsets and offsets[0] < state.cursor else 0
+        records = Values(offsets, values).since(late)
+        if not records.offsets or not state.is_wanted:
+            return
+        state.heard_at_ms = now_ms
+        if state.seek is not None:
+            self._search(name, state.seek, records)
+            return
+        if state.cursor < state.position:
+            records = self._refeed(name, records)
+        if records.offsets:
+            self._merge(name, records)
+        self._let_held_go_on()
 
-    def gap(self, name: str, reason: str) -> None:
-        """Stop an input whose records are gone: it would look complete and is not (RS 4.7)."""
-        self._stop(name, reason)
+    def _search(self, name: str, seek: Seek, records: Values) -> None:
+        state = self.inputs[name]
+        state.go_to(records.offsets[-1] + 1)
+        state.seek, begin = search(seek, records)
+        self._changed = True
+        if begin is not None:
+            self._begin(name, begin)
 
-    def _digest(self, facts: Sequence[Fact], records: Sequence[Record]) -> None:
-        for fact in facts:
-            if isinstance(fact, Violation):
-                name = str(fact.stream_id)
-                at = records[self.merge.consumed(name)].offset
-                self._stop(name, f"offset {at}: {fact.detail} ({fact.rule.value})")
-            elif isinstance(fact, Divergence) and len(self.divergences) < MAX_SAMPLES:
-                self.divergences.append(fact)
-
-    def _stop(self, name: str, verdict: str) -> None:
-        self.inputs[name].verdict = verdict
-        self.merge.detach(name)
+    def _begin(self, name: str, offset: int) -> None:
+        """Begin to merge an input, at its hello or where its topic begins."""
+        state = self.inputs[name]
+        state.seek = None
+        state.start = offset
+        self._safe.forget_input(state.attachment)
+        if state.cursor != offset:
+            self.moved.add(name)
+        state.go_to(offset)
+        self.merge.attach(name, joins_at=state.joins_at)
         self._changed = True
 
-    def prepare(self, *, control_offset: int) -> Prepared | None:
-        """Return what is to be committed now; None if nothing has changed since the last commit."""
-        if not self._changed and not self._pending:
+    def _refeed(self, name: str, records: Values) -> Values:
+        """Note again, silently, what an input said before the recovery; return what is new (RS 3.4)."""
+        state = self.inputs[name]
+        known = sum(offset < state.position for offset in records.offsets)
+        again = Values(records.offsets[:known], records.values[:known]).without(state.skipped)
+        elements, error = decode_batch(again.values)
+        assert error is None, "what was taken before can be decoded"
+        if known:
+            state.cursor = records.offsets[known - 1] + 1
+        done = state.cursor >= state.position
+        self.merge.refeed(name, self._formed(state, elements), done=done)
+        if done:
+            self._pending += self.merge.process(name, [])  # it may lead now (E8)
+        return records.since(known)
+
+    def _formed(self, state: Input, elements: Sequence[Element]) -> Sequence[Element]:
+        if state.form is None:
+            return elements
+        return [formed for element in elements for formed in state.form.process(element)]
+
+    def _merge(self, name: str, records: Values) -> None:
+        """Merge records as far as they go: to the end, to one that must wait, or to one that breaks the contract."""
+        state = self.inputs[name]
+        end = records.offsets[-1] + 1
+        records = records.without(state.skipped)
+        elements, malformed = decode_batch(records.values)
+        begin = 0
+        for place in [*hellos(elements), len(elements)]:
+            if not self._process(name, elements[begin:place], records.since(begin)):
+                return
+            if place < len(elements) and (verdict := self._judge(elements[place])):
+                self._stop(name, Stop("quarantined", verdict, records.offsets[place]))
+                return
+            begin = place
+        state.go_to(end)
+        if malformed is not None:
+            bad = records.offsets[malformed.index]
+            state.go_to(bad)
+            self._stop(name, Stop("quarantined", f"offset {bad}: {malformed.reason}", bad))
+
+    def _process(self, name: str, elements: Sequence[Element], records: Values) -> bool:
+        """Merge elements between two hellos, the first of which may be one; tell whether all were taken."""
+        state = self.inputs[name]
+        taken = len(elements)
+        illegal: Stop | None = None
+        if state.form is None:
+            self._pending += self.merge.process(name, elements)
+            taken = self.merge.consumed(name)
+        else:
+            taken, illegal = self._process_formed(name, elements, records)
+        self._changed = self._changed or taken > 0
+        state.taken.update(map(type, elements if taken == len(elements) else elements[:taken]))
+        if taken and isinstance(first := elements[0], Hello):
+            state.start, state.incarnation, state.plan = records.offsets[0], first.incarnation, first.plan
+        if self.config.algorithm == "R2":
+            self._note_max_vs()
+        violation = self._digest(self.merge.take_facts())
+        if state.stop is not None:  # by the majority
+            state.go_to(records.offsets[taken - 1] + 1)
+            return False
+        if taken == len(elements) and illegal is None:
+            return True
+        state.go_to(records.offsets[taken])
+        if illegal is not None:
+            self._stop(name, illegal)
+        elif violation is not None:
+            where = records.offsets[taken]
+            text = f"offset {where}: {violation.detail} ({violation.rule.value})"
+            self._stop(name, Stop("quarantined", text, where))
+        else:
+            state.backlog = records.since(taken)
+            state.cursor = records.offsets[-1] + 1
+        return False
+
+    def _process_formed(self, name: str, elements: Sequence[Element], records: Values) -> tuple[int, Stop | None]:
+        state = self.inputs[name]
+        assert state.form is not None
+        for index, element in enumerate(elements):
+            try:
+                formed = state.form.process(element)
+            except IllegalElement as error:
+                where = records.offsets[index]
+                return index, Stop("quarantined", f"offset {where}: {error}", where)
+            self._pending += self.merge.process(name, formed)
+        return len(elements), None
+
+    def _judge(self, element: Element) -> str:
+        """Say why a hello cannot be accepted; empty if it can."""
+        assert isinstance(element, Hello)
+        if self.config.feed and element.feed and element.feed != self.config.feed:
+            return f"it reads feed {element.feed}, and this merge is of feed {self.config.feed}"
+        if not element.properties or self.config.normal_form:
+            return ""
+        try:
+            missing = lacking(self.config.algorithm, StreamProperties.from_dict(element.properties))
+        except UsageError as error:
+            return str(error)
+        return f"its hello does not promise what {self.config.algorithm} needs: {missing}" if missing else ""
+
+    def _let_held_go_on(self) -> None:
+        """Take what waits in R0 to R2 of inputs that have joined meanwhile; that may let others join."""
+        while ready := [n for n, s in self.inputs.items() if s.backlog.offsets and self.merge.is_joined(n)]:
+            for name in ready:
+                state = self.inputs[name]
+                waiting, state.backlog = state.backlog, NONE
+                self._merge(name, waiting)
+
+    def _note_max_vs(self) -> None:
+        max_vs = self.merge.scalars().max_vs
+        if max_vs != self._max_vs:
+            self._max_vs, self._vs_began = max_vs, self._safe.newest.merged_end
+
+    def _digest(self, facts: Sequence[Fact]) -> Violation | None:
+        violation = None
+        for fact in facts:
+            if isinstance(fact, Violation):
+                violation = fact
+            elif isinstance(fact, Dropped):
+                self.inputs[str(fact.stream_id)].dropped[fact.reason.name.lower()] += fact.count
+            elif isinstance(fact, Joined):
+                self._happen("joined", str(fact.stream_id), "it may lead from now on")
+            elif isinstance(fact, Divergence):
+                self._note_divergence(fact)
+        return violation
+
+    def _note_divergence(self, fact: Divergence) -> None:
+        self.divergences += 1
+        odd = None if fact.odd is None else str(fact.odd)
+        claims = {str(name): claim for name, claim in fact.claims.items()}
+        if len(self.samples) < MAX_SAMPLES:
+            payload = bytes(fact.payload)[:MAX_SAMPLE_BYTES].decode(errors="replace")  # type: ignore[call-overload]
+            self.samples += (Sample(payload, fact.vs, claims, odd),)
+        text = ", ".join(f"{name}: {claim}" for name, claim in claims.items())
+        self._happen("divergence", odd or "", f"about an event that begins at {fact.vs}: {text}")
+        if self.config.quarantine_diverging and odd is not None and self.inputs[odd].is_merged:
+            self._stop(odd, Stop("quarantined", f"it contradicts the majority about an event: {text}"))
+
+    def _stop(self, name: str, stop: Stop) -> None:
+        state = self.inputs[name]
+        state.stop = stop
+        state.cursor, state.backlog = state.position, NONE
+        self.merge.detach(name)
+        self._happen(stop.kind, name, stop.reason)
+
+    def _happen(self, kind: str, name: str, text: str) -> None:
+        self.happenings.append(Happening(kind, name, text))
+        self._changed = True
+
+    # -- transactions out
+
+    def prepare(self, *, now_ms: int = 0, owner: str = "", control_offset: int = 0) -> Prepared | None:
+        """Return what is to be committed now; None if nothing has changed and the last commit is not long ago."""
+        if not self._changed and not self._pending and now_ms - self._committed_at_ms < IDLE_MS:
             return None
-        state = self.merge.dump()
+        scalars = self.merge.scalars()
+        self._signal_laggards(scalars, now_ms)
         note = self._safe_point()
-        inputs = {}
-        for name, each in self.inputs.items():
-            kept = state.streams.get(name)
-            inputs[name] = InputRecord(
-                attachment=each.attachment,
-                topic=each.topic,
-                position=each.position,
-                start=each.start,
-                safe=max(note.vector.get(each.attachment, each.start), each.start),
-                joins_at=_finite(kept.joins_at) if kept else None,
-                own_stable=_finite(kept.own_stable) if kept else None,
-                incarnation=each.incarnation,
-                verdict=each.verdict,
-            )
         record = LaneRecord(
+            v=VERSION,
             batch=self._batch,
-            max_stable=_finite(state.max_stable),
-            origin=_finite(self.origin),
-            leader=None if state.leader is None else str(state.leader),
-            merged_safe=note.merged_end,
+            at_ms=now_ms,
+            owner=owner,
+            max_stable=_finite(scalars.max_stable),
+            origin=_finite(self.config.origin),
+            leader=None if scalars.leader is None else str(scalars.leader),
+            max_vs=_finite(scalars.max_vs),
+            emitted=scalars.emitted,
+            merged_safe=self._vs_began if self.config.algorithm == "R2" else note.merged_end,
             safe_at_ms=note.at_ms,
             control_offset=control_offset,
-            inputs=inputs,
+            nodes=self.merge.stats().nodes,
+            signals=self.signals,
+            divergences=self.divergences,
+            samples=self.samples,
+            inputs={
+                name: self._input_record(name, each, scalars.streams.get(name), note)
+                for name, each in self.inputs.items()
+            },
         )
-        return Prepared(encode_batch(self._pending), record)
+        return Prepared(encode_batch(self._pending), list(self._signals), record)
 
-    def committed(self) -> None:
-        """Say that what `prepare` returned is committed."""
-        self._pending = []
-        self._changed = False
-        del self._notes[: self._oldest_note()]
-
-    def _oldest_note(self) -> int:
-        """Return the place of the note that the oldest live node needs: that of its batch, or an earlier one."""
-        oldest = self.merge.oldest_batch
-        if oldest is None:
-            return len(self._notes) - 1
-        return bisect_right(self._notes, oldest, key=lambda note: note.batch) - 1
+    def _input_record(self, name: str, each: Input, kept: StreamState | None, note: Note) -> InputRecord:
+        kept = kept or StreamState()
+        # The normal form's state is a function of the whole incarnation: it is read again from its hello.
+        safe = each.start if self.config.normal_form else note.vector.get(each.attachment, each.start)
+        return InputRecord(
+            attachment=each.attachment,
+            topic=each.topic,
+            position=each.position,
+            start=each.start,
+            safe=max(safe, each.start),
+            joins_at=_finite(kept.joins_at),
+            own_stable=_finite(kept.own_stable),
+            last_vs=_finite(kept.last_vs),
+            count=kept.count,
+            joined=each.is_merged and self.merge.is_joined(name),
+            incarnation=each.incarnation,
+            plan=each.plan,
+            heard_at_ms=each.heard_at_ms,
+            seek=each.seek,
+            stop=each.stop,
+            skipped=each.skipped,
+            handled=each.handled,
+            paused=each.paused,
+            held=bool(each.backlog.offsets),
+            signalled=each.signalled,
+            signalled_at_ms=each.signalled_at_ms,
+            counts=each.counts,
+        )
 
     def _safe_point(self) -> Note:
         """Return from where a successor has to read; without live nodes, from here."""
-        note = self._notes[self._oldest_note()]
-        return self._note(note.merged_end, note.at_ms) if self.merge.oldest_batch is None else note
+        oldest = self.merge.oldest_batch
+        if oldest is not None:
+            return self._safe.of(oldest)
+        newest = self._safe.newest
+        return self._note(newest.merged_end, newest.at_ms)
+
+    def committed(self, *, now_ms: int = 0) -> None:
+        """Say that what `prepare` returned is committed."""
+        self._pending, self._signals = [], []
+        self._changed = False
+        self._committed_at_ms = now_ms
+        self._safe.forget_before(self.merge.oldest_batch)
+
+    # -- feedback
+
+    def _signal_laggards(self, scalars: MergeState, now_ms: int) -> None:
+        lag_ms = self.config.lag_ms
+        if lag_ms is None or scalars.max_stable == MINUS_INFINITY:
+            return
+        for name, state in self.inputs.items():
+            kept = scalars.streams.get(name)
+            if kept is None or state.paused or kept.own_stable == MINUS_INFINITY:
+                continue
+            told = Told(state.signalled, state.signalled_at_ms)
+            reached = {"stable": scalars.max_stable, "own_stable": kept.own_stable, "lag_ms": lag_ms}
+            if told.before is not None and feedback.has_caught_up(**reached):
+                state.signalled = None
+            elif feedback.is_due(told, **reached, interval_ms=self.config.signal_interval_ms, now_ms=now_ms):
+                self._signal(name, scalars.max_stable)
+                state.signalled_at_ms = now_ms
+
+    def _signal(self, name: str, before: int) -> None:
+        self.signals += 1
+        signal_id = f"{self.config.merge}/{self.config.partition}/{self.signals}"
+        self._signals.append(Signal(id=signal_id, input=name, partition=self.config.partition, before=before))
+        self.inputs[name].signalled = before
+        self._happen("fast-forward", name, f"told to skip what ends before {before}")
 
 
 def _finite(t: int) -> int | None:

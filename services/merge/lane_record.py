@@ -23,6 +23,8 @@ class Seek(msgspec.Struct, frozen=True):
     """Where to begin if there is no hello; null: then it has to wait for one."""
     found: int | None = None
     """The offset of the newest hello so far."""
+    why: str = ""
+    """Why it is sought again, if it was read before: its records were gone, or it was stopped."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -31,8 +33,8 @@ class Stop(msgspec.Struct, frozen=True):
     kind: str
     """`quarantined` or `gap`."""
     reason: str
-    offset: int
-    """Where it was stopped: what lies below was taken."""
+    offset: int | None = None
+    """The record that broke the contract; null if no single one did."""
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,20 +1,21 @@
-"""Making a lane anew from its last record and its own output (recovery-and-sink 3). Pure: the loop reads.
+"""Making a lane anew from its last record and its own output (recovery-and-sink 3). Pure: the caller reads.
 
-    recovery = Recovery(record, desired)
+    recovery = Recovery(config, record, wanted)
     recovery.merged(elements)  ...      the merged topic from record.merged_safe to its end
     lane = recovery.lane()
-    recovery.refeed(name, elements)  ...  each input of `to_refeed` from `safe` to `position`
-    recovery.done(name)
 
-Nothing is written and nothing is put out, so a crash in here is harmless.
+The lane then reads its inputs again from their safe points, silently (`Lane.take`). Nothing is written and nothing is
+put out in here, so a crash is harmless.
 """
 
 from collections.abc import Iterable, Mapping
 
-from lmerge import MINUS_INFINITY, Adjust, Element, Insert, MergeState, NodeState, OutputPolicy, Payload, StreamState
+from lmerge import MINUS_INFINITY, Adjust, Element, Insert, MergeState, NodeState, Payload, StreamState
 from lmerge.facts import StreamId
 from services.merge.definitions import Attachment
-from services.merge.lane import Input, Lane, Note
+from services.merge.lane import Lane
+from services.merge.lane_config import LaneConfig
+from services.merge.lane_input import Input
 from services.merge.lane_record import InputRecord, LaneRecord
 
 
@@ -22,76 +23,82 @@ class Recovery:
     """One recovery of one lane.
 
     Args:
+        config: what the lane has to know of its merge.
         record: the last committed lane record.
-        desired: the inputs that are wanted now; those of the record with another attachment, or none, are dropped.
-        policy: the output policy.
+        wanted: the inputs that are wanted now; those of the record with another attachment, or none, are dropped.
     """
 
-    def __init__(self, record: LaneRecord, desired: Mapping[str, Attachment], policy: OutputPolicy) -> None:
+    def __init__(self, config: LaneConfig, record: LaneRecord, wanted: Mapping[str, Attachment]) -> None:
+        self._config = config
         self._record = record
-        self._policy = policy
         self._known = {
             name: each
             for name, each in record.inputs.items()
-            if name in desired and desired[name].attachment == each.attachment
+            if name in wanted and wanted[name].attachment == each.attachment
         }
-        # The output's end of each event key that the suffix of the merged topic has.
-        self._ends: dict[tuple[int, Payload], int] = {}
-        self._lane: Lane | None = None
+        self._joins_at = {name: _instant(wanted[name].definition.joins_at) for name in self._known}
+        # The output's ends of each event key that the suffix of the merged topic has.
+        self._ends: dict[tuple[int, Payload], list[int]] = {}
+        self._max_vs = _instant(record.max_vs)
+        self._payloads: set[Payload] = set()
 
     def merged(self, elements: Iterable[Element]) -> None:
         """Take elements of the merged topic; an adjust of an event that is not in the suffix is ignored (E20)."""
+        if self._config.algorithm in ("R0", "R1"):
+            return
         for element in elements:
             if isinstance(element, Insert):
-                self._ends[element.vs, element.payload] = element.ve
-            elif isinstance(element, Adjust) and (element.vs, element.payload) in self._ends:
-                if element.ve > element.vs:
-                    self._ends[element.vs, element.payload] = element.ve
-                else:
-                    del self._ends[element.vs, element.payload]
+                if self._config.is_indexed:
+                    self._ends.setdefault((element.vs, element.payload), []).append(element.ve)
+                elif element.vs == self._max_vs:
+                    self._payloads.add(element.payload)
+            elif isinstance(element, Adjust):
+                known = self._ends.get((element.vs, element.payload), [])
+                if element.vold in known:
+                    known.remove(element.vold)
+                    if element.ve > element.vs:
+                        known.append(element.ve)
 
     def lane(self) -> Lane:
-        """Return the lane with the output's part loaded; its inputs still have to be re-fed."""
+        """Return the lane with the output's part loaded; its inputs are still to be re-fed."""
         record = self._record
-        lane = Lane(self._policy, _instant(record.origin))
-        batch = record.batch + 1
         stable = _instant(record.max_stable)
-        nodes = (NodeState(vs, payload, (ve,)) for (vs, payload), ve in self._ends.items() if ve >= stable)
-        streams: dict[StreamId, StreamState] = {
-            name: StreamState(joins_at=_instant(each.joins_at), own_stable=_instant(each.own_stable))
-            for name, each in self.to_refeed.items()
-        }
-        lane.merge.begin_batch(batch)
-        lane.merge.load(MergeState(max_stable=stable, leader=record.leader, streams=streams, nodes=tuple(nodes)))
-        # Loaded nodes keep the recovered safe point, also through a second crash (E3).
-        safe = {each.attachment: each.safe for each in self._known.values()}
-        lane.resume(
-            Note(batch, safe, record.merged_safe, record.safe_at_ms),
-            {name: _input(each) for name, each in self._known.items()},
+        nodes = (
+            NodeState(vs, payload, tuple(ends))
+            for (vs, payload), ends in self._ends.items()
+            if ends and max(ends) >= stable
         )
-        self._lane = lane
+        streams: dict[StreamId, StreamState] = {
+            name: StreamState(
+                joins_at=_instant(each.joins_at),
+                own_stable=_instant(each.own_stable),
+                last_vs=_instant(each.last_vs),
+                count=each.count,
+            )
+            for name, each in self._known.items()
+            if each.seek is None and each.stop is None
+        }
+        state = MergeState(
+            max_stable=stable,
+            leader=record.leader,
+            streams=streams,
+            max_vs=self._max_vs,
+            emitted=record.emitted,
+            payloads=frozenset(self._payloads),
+            nodes=tuple(nodes),
+        )
+        lane = Lane(self._config)
+        lane.resume(state, {name: self._input(name, each) for name, each in self._known.items()}, record)
         return lane
 
-    @property
-    def to_refeed(self) -> dict[str, InputRecord]:
-        """The inputs that have to be re-fed, from `safe` to `position`; those that were stopped stay so."""
-        return {name: each for name, each in self._known.items() if not each.verdict}
-
-    def refeed(self, name: str, elements: list[Element], *, done: bool) -> None:
-        """Give back elements of an input, in order; `done` with the last of them."""
-        assert self._lane is not None
-        self._lane.merge.refeed(name, elements, done=done)
-
-
-def _input(each: InputRecord) -> Input:
-    return Input(
-        attachment=each.attachment,
-        topic=each.topic,
-        position=each.position,
-        start=each.start,
-        incarnation=each.incarnation,
-        verdict=each.verdict,
-    )
+    def _input(self, name: str, each: InputRecord) -> Input:
+        refeeds = self._config.is_indexed and each.seek is None and each.stop is None
+        return Input.recovered(
+            each,
+            cursor=each.safe if refeeds else each.position,
+            form=self._config.new_form(),
+            joins_at=self._joins_at[name],
+        )
 
 
 def _instant(t: int | None) -> int:

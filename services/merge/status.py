@@ -173,7 +173,8 @@ def _why_not_joined(each: InputRecord) -> str | None:
         return f"{each.stop.reason}; {way_out}"
     if each.seek is not None:
         if each.seek.begin is None and each.seek.found is None and each.position >= each.seek.until:
-            return "it waits for a hello: start the replica cold, or attach the topic with joins_at"
+            why = f"{each.seek.why}; " if each.seek.why else ""
+            return f"{why}it waits for a hello: start the replica cold, or attach the topic with joins_at"
         return f"its newest incarnation is being looked for, up to offset {each.seek.until}"
     if each.joined:
         return None

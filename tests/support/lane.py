@@ -1,10 +1,6 @@
-"""A lane on in-memory logs: enough of a service to crash a merge and let it recover from its own output.
+"""The lane that production runs, between in-memory logs: enough of a service to crash it and let it recover.
 
-It follows recovery-and-sink sections 2 to 4 to the letter: a commit stores scalars and positions together with the
-output, the safe point is the note taken *before* the batch that made the oldest live node, and recovery loads what is
-live from the merged log and re-feeds the inputs silently.
-
-    lane = Lane("R3")
+    lane = MemoryLane("R3")
     lane.attach("r1")
     lane.feed("r1", ins("A", 6, 20))
     lane.commit()
@@ -12,162 +8,134 @@ live from the merged log and re-feeds the inputs silently.
     lane.feed("r1", stb(10))
     lane.commit()
     assert lane.merged == [ins("A", 6, 20), stb(10)]
+
+Elements have payloads that a person can read; on the logs they are canonical JSON, as on a topic.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
-from lmerge import INFINITY, Adjust, Element, Hello, Insert, OutputPolicy, create
-from lmerge.elements import MINUS_INFINITY
-from lmerge.facts import Fact
-from lmerge.state import MergeState, NodeState
+from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, OutputPolicy
+from lmerge.codec import decode_batch, encode_batch
+from services.merge.definitions import Attachment, InputDefinition
+from services.merge.lane import Lane
+from services.merge.lane_config import LaneConfig
+from services.merge.lane_record import LaneRecord, decode, encode
+from services.merge.recovery import Recovery
+from tests.support.logical import on_the_wire
 
 
-@dataclass(frozen=True)
-class Note:
-    """Where everything stood at the start of a batch."""
+class MemoryLane:
+    """One production lane with its inputs' logs, its merged log and its last record."""
 
-    vector: dict[str, int]
-    merged_end: int
+    def __init__(
+        self, algorithm: Any, policy: OutputPolicy | None = None, origin: int = MINUS_INFINITY, **config: Any
+    ) -> None:
+        self.config = LaneConfig(
+            merge="m", algorithm=algorithm, policy=policy or OutputPolicy(), origin=origin, **config
+        )
+        self.logs: dict[str, list[bytes]] = {}
+        self.wanted: dict[str, Attachment] = {}
+        self.log: list[bytes] = []
+        """What is committed of the merged topic."""
+        self.lane = Lane(self.config)
+        self._record: bytes | None = None
+        self._attachments = 0
 
+    @property
+    def record(self) -> LaneRecord | None:
+        """The committed lane record."""
+        return None if self._record is None else decode(self._record)
 
-@dataclass(frozen=True)
-class Record:
-    """The lane record: what a commit stores beside the output."""
-
-    state: MergeState
-    positions: dict[str, int]
-    starts: dict[str, int]
-    safe: dict[str, int]
-    merged_safe: int
-    batch: int
-
-
-@dataclass
-class Lane:
-    """One merge between in-memory logs."""
-
-    algorithm: str
-    policy: OutputPolicy | None = None
-    origin: int = MINUS_INFINITY
-    logs: dict[str, list[Element]] = field(default_factory=dict)
-    merged: list[Element] = field(default_factory=list)  # what is committed
-    facts: list[Fact] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Begin with an empty record."""
-        self._pending: list[Element] = []
-        self._position: dict[str, int] = {}  # next offset to feed, and to commit
-        self._cursor: dict[str, int] = {}  # streams being re-fed: how far
-        self._starts: dict[str, int] = {}  # offset of the hello, or 0
-        self._notes: dict[int, Note] = {}
-        self._batch = 0
-        self.merge = create(self.algorithm, policy=self.policy, origin=self.origin)
-        self._record = self._snapshot()
+    @property
+    def merged(self) -> list[Element]:
+        """What is committed."""
+        return _read(self.log)
 
     @property
     def output(self) -> list[Element]:
         """Everything put out so far, committed or not."""
-        return self.merged + self._pending
+        return self.merged + _read(encode_batch(self.lane._pending))
 
     def attach(self, name: str, *elements: Element) -> None:
         """Attach an input, and feed it elements."""
+        self._attachments += 1
+        self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=InputDefinition(topic=name))
         self.logs.setdefault(name, [])
-        self._position[name] = self._starts[name] = 0
-        self.merge.attach(name)
+        self._follow()
         if elements:
             self.feed(name, *elements)
 
     def detach(self, name: str) -> None:
         """Detach an input; its log stays."""
-        del self._position[name], self._starts[name]
-        self._cursor.pop(name, None)
-        self.merge.detach(name)
+        del self.wanted[name]
+        self._follow()
+
+    def _follow(self) -> None:
+        for name in self.lane.follow(self.wanted):
+            self.lane.attach(name, self.wanted[name], low=0, until=len(self.logs[name]))
 
     def feed(self, name: str, *elements: Element) -> None:
         """Append elements to the log of an input and process them, one batch each."""
-        self.logs[name] += elements
+        self.logs[name] += encode_batch(on_the_wire(elements))
         self.run(name)
 
     def run(self, name: str) -> None:
-        """Process what the log of an input has, as far as the merge takes it."""
-        while self._position[name] < len(self.logs[name]):
-            self._batch += 1
-            self._notes[self._batch] = Note({**self._position, **self._cursor}, len(self.output))
-            self.merge.begin_batch(self._batch)
-            element = self.logs[name][self._position[name]]
-            self._pending += self.merge.process(name, [element])
-            self.facts += self.merge.take_facts()
-            if not self.merge.consumed(name):
-                return
-            if isinstance(element, Hello):
-                self._starts[name] = self._position[name]
-            self._position[name] += 1
+        """Process what the log of an input has, as far as the lane takes it."""
+        while name in self.wanted and (read := self.lane.reads().get(name)) is not None and read < len(self.logs[name]):
+            self.take(name, read + 1)
+
+    def take(self, name: str, upto: int) -> None:
+        """Give the lane what it has not read of an input, up to an offset, as one batch."""
+        read = self.lane.inputs[name].cursor
+        self.lane.begin_batch(merged_end=len(self.log), now_ms=0)
+        self.lane.take(name, range(read, upto), self.logs[name][read:upto])
+        self.lane.moved.clear()
 
     def commit(self) -> None:
         """Make the output and the lane record durable together."""
-        self.merged += self._pending
-        self._pending = []
-        self._record = self._snapshot()
-
-    def _snapshot(self) -> Record:
-        oldest = self.merge.oldest_batch
-        note = Note(dict(self._position), len(self.merged)) if oldest is None else self._notes[oldest]
-        safe = {name: max(note.vector.get(name, start), start) for name, start in self._starts.items()}
-        state = msgspec.structs.replace(self.merge.dump(), nodes=(), payloads=frozenset())
-        return Record(state, dict(self._position), dict(self._starts), safe, note.merged_end, self._batch)
+        prepared = self.lane.prepare()
+        if prepared is not None:
+            self.log += prepared.values
+            self._record = encode(prepared.record)
+            self.lane.committed()
 
     def joined(self, name: str) -> bool:
         """Tell whether the *committed* state has the input joined: what the outside may see (E21)."""
-        state = self._record.state
-        return name in state.streams and max(state.max_stable, self.origin) >= state.streams[name].joins_at
+        return self.record is not None and name in self.record.inputs and self.record.inputs[name].joined
 
     def crash(self, *, refeed: Iterable[str] | None = None) -> None:
         """Lose everything that is not committed and recover; re-feed the named inputs at once (default: all)."""
-        record = self._record
-        self._pending = []
-        self._position, self._starts = dict(record.positions), dict(record.starts)
-        self._cursor = dict(record.safe)
-        self._batch = record.batch + 1
-        self._notes = {self._batch: Note(dict(record.safe), record.merged_safe)}
-        self.merge = create(self.algorithm, policy=self.policy, origin=self.origin)
-        self.merge.begin_batch(self._batch)
-        nodes = _live(self.merged[record.merged_safe :], record.state.max_stable)
-        payloads = (e.payload for e in self.merged if isinstance(e, Insert) and e.vs == record.state.max_vs)
-        self.merge.load(msgspec.structs.replace(record.state, nodes=nodes, payloads=frozenset(payloads)))
-        for name in list(self._position) if refeed is None else refeed:
+        record = self.record
+        if record is None:
+            self.lane = Lane(self.config)
+        else:
+            recovery = Recovery(self.config, record, self.wanted)
+            elements, error = decode_batch(self.log[record.merged_safe :])
+            assert error is None
+            recovery.merged(elements)
+            self.lane = recovery.lane()
+        self._follow()
+        for name in list(self.wanted) if refeed is None else refeed:
             self.refeed(name)
-        self.merge.take_facts()
 
     def refeed(self, name: str, upto: int | None = None) -> None:
-        """Go on re-feeding an input, as far as `upto`, or to the end."""
-        end = self._position[name] if upto is None else upto
-        self.merge.refeed(name, self.logs[name][self._cursor[name] : end], done=upto is None)
-        self._cursor[name] = end
-        if upto is None:
-            del self._cursor[name]
-            self._batch += 1
-            self._notes[self._batch] = Note({**self._position, **self._cursor}, len(self.output))
-            self.merge.begin_batch(self._batch)
-            self._pending += self.merge.process(name, [])
+        """Go on re-feeding an input, as far as `upto`, or to where it had come."""
+        end = self.lane.inputs[name].position if upto is None else upto
+        if self.lane.inputs[name].cursor < end:
+            self.take(name, end)
 
 
-def _live(suffix: list[Element], stable: int) -> tuple[NodeState, ...]:
-    """Return the events of a merged suffix that are live, by key; an adjust of an unknown event is ignored (E20)."""
-    ends: dict[tuple[int, object], list[int]] = {}
-    for element in suffix:
-        if isinstance(element, Insert):
-            ends.setdefault((element.vs, element.payload), []).append(element.ve)
-        elif isinstance(element, Adjust):
-            known = ends.get((element.vs, element.payload), [])
-            if element.vold in known:
-                known.remove(element.vold)
-                if element.ve > element.vs:
-                    known.append(element.ve)
-    return tuple(
-        NodeState(vs, payload, tuple(live))
-        for (vs, payload), live in ends.items()
-        if max(live, default=-INFINITY) >= stable
-    )
+def _read(values: list[bytes]) -> list[Element]:
+    """Decode elements, with payloads as the tests write them, and without the hello that opens a merged topic."""
+    elements, error = decode_batch(values)
+    assert error is None
+    return [
+        msgspec.structs.replace(element, payload=msgspec.json.decode(element.payload))  # type: ignore[arg-type]
+        if isinstance(element, Insert | Adjust)
+        else element
+        for element in elements
+        if not isinstance(element, Hello)
+    ]

@@ -1,0 +1,48 @@
+"""Feedback: when a laggard is told to skip ahead, and how (recovery-and-sink 8; paper 000, V-D).
+
+A signal rests on the lane's own stable and is written in the same transaction, so that everything that ends before
+`before` is frozen in the output: it cannot matter any more, whatever dies next (F2).
+"""
+
+import msgspec
+
+from lmerge import INFINITY
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fast-forward"):
+    """What a replica reads on `<m>.feedback`."""
+
+    id: str
+    input: str
+    partition: int
+    before: int
+
+
+def encode(signal: Signal) -> bytes:
+    """Return the value of a signal on the feedback topic."""
+    return msgspec.json.encode(signal)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """The last signal to an input; none yet: `before` is None."""
+
+    before: int | None
+    at_ms: int
+
+
+def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms: int, now_ms: int) -> bool:
+    """Tell whether an input has to be told to skip ahead.
+
+    One that lags by more than `lag_ms` is told once. It is told again when it lags so much after it had caught up to
+    half of that, or when there is as much more to skip: never twice within the interval.
+    """
+    if stable == INFINITY or stable - own_stable <= lag_ms:
+        return False
+    if told.before is None:
+        return True
+    return now_ms - told.at_ms >= interval_ms and stable - told.before > lag_ms // 2
+
+
+def has_caught_up(*, stable: int, own_stable: int, lag_ms: int) -> bool:
+    """Tell whether an input that was told to skip ahead is cured: below half the threshold, so it does not flap."""
+    return stable - own_stable < lag_ms // 2

@@ -1,0 +1,73 @@
+"""What a lane has to know of its merge."""
+
+from typing import Any, Self
+
+import msgspec
+
+from lmerge import MINUS_INFINITY, Merge, OutputPolicy, create
+from lmerge.choose import Algorithm
+from lmerge.normal_form import NormalForm, json_pair
+from services.merge.definitions import Desired
+
+
+class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane of one merge, as defined."""
+
+    merge: str
+    partition: int = 0
+    algorithm: Algorithm = "R3"
+    policy: OutputPolicy = OutputPolicy()
+    origin: int = MINUS_INFINITY
+    feed: str = ""
+    """The feed that every replica must name in its hello; empty: none is demanded."""
+    normal_form: bool = False
+    cut_every_ms: int | None = None
+    lag_ms: int | None = None
+    """Signal an input that is further behind; None: only by order."""
+    signal_interval_ms: int = 10_000
+    quarantine_diverging: bool = False
+    longest_lifetime_ms: int | None = None
+
+    @classmethod
+    def of(cls, merge: str, partition: int, desired: Desired) -> Self:
+        """Take what a lane has to know from the definition."""
+        definition = desired.definition
+        form = definition.normal_form
+        return cls(
+            merge=merge,
+            partition=partition,
+            algorithm=desired.algorithm,
+            policy=definition.output_policy,
+            origin=desired.begins_at,
+            feed=desired.feed,
+            normal_form=form is not None,
+            cut_every_ms=None if form is None else form.cut_every_ms,
+            lag_ms=definition.feedback.lag_ms,
+            signal_interval_ms=definition.feedback.interval_ms,
+            quarantine_diverging=definition.quarantine_diverging,
+            longest_lifetime_ms=definition.longest_lifetime_ms,
+        )
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the algorithm has an index that is rebuilt by re-feeding: R3 and R4."""
+        return self.algorithm in ("R3", "R4")
+
+    @property
+    def complete_from(self) -> int | None:
+        """Where the merged stream is complete from; None if that cannot be known.
+
+        R0 to R2 put out nothing that begins before the origin, so what reaches over it is lacking (RS 5.6).
+        """
+        if self.origin == MINUS_INFINITY or self.is_indexed:
+            return self.origin
+        return None if self.longest_lifetime_ms is None else self.origin + self.longest_lifetime_ms + 1
+
+    def new_merge(self) -> Merge:
+        """Make the algorithm."""
+        policy: Any = None if self.policy == OutputPolicy() else self.policy
+        return create(self.algorithm, policy=policy, origin=self.origin)
+
+    def new_form(self) -> NormalForm | None:
+        """Make the operator that every input passes first, if there is one."""
+        return NormalForm(self.cut_every_ms, label=json_pair) if self.normal_form else None

@@ -1,0 +1,156 @@
+"""One input of one lane: where it stands, and the search for its newest incarnation.
+
+An input is *sought* (its newest hello is looked for, nothing is merged), *re-fed* (``cursor < position``: what it said
+before a recovery is noted again, silently), *read*, *held* (R0 to R2: what it said waits in `backlog`), or *stopped*.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, Stable
+from lmerge.codec import decode
+from lmerge.errors import MalformedRecord
+from lmerge.normal_form import NormalForm
+from services.merge.lane_record import Counts, InputRecord, Seek, Stop
+
+
+class Values(NamedTuple):
+    """Consecutive records of one partition: offsets and values, side by side."""
+
+    offsets: Sequence[int]
+    values: Sequence[bytes | None]
+
+    def since(self, index: int) -> "Values":
+        """Return the records from a place on."""
+        return Values(self.offsets[index:], self.values[index:]) if index else self
+
+    def without(self, skipped: Sequence[int]) -> "Values":
+        """Return the records but those at some offsets."""
+        if not skipped or not any(offset in skipped for offset in self.offsets):
+            return self
+        kept = [(o, v) for o, v in zip(self.offsets, self.values, strict=True) if o not in skipped]
+        return Values([o for o, _ in kept], [v for _, v in kept])
+
+
+NONE = Values((), ())
+
+
+@dataclass
+class Input:
+    """One attached input."""
+
+    attachment: str
+    topic: str
+    position: int
+    """The next offset to process; what a commit stores."""
+    start: int
+    joins_at: int = MINUS_INFINITY
+    """As the attach call said: what an incarnation without a hello begins with."""
+    cursor: int = -1
+    """The next offset to read: below `position` while it is re-fed."""
+    incarnation: int = 0
+    plan: str = ""
+    heard_at_ms: int = 0
+    seek: Seek | None = None
+    stop: Stop | None = None
+    skipped: tuple[int, ...] = ()
+    handled: tuple[str, ...] = ()
+    paused: bool = False
+    backlog: Values = NONE
+    form: NormalForm | None = None
+    signalled: int | None = None
+    signalled_at_ms: int = 0
+    taken: Counter[type[Element]] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Begin to read where it begins to process."""
+        self.cursor = self.position if self.cursor < 0 else self.cursor
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether the merge knows it."""
+        return self.seek is None and self.stop is None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether more of it is to be read now."""
+        return self.stop is None and not self.paused and not self.backlog.offsets
+
+    def go_to(self, offset: int) -> None:
+        """Process from an offset on."""
+        self.position = self.cursor = offset
+
+    @property
+    def counts(self) -> Counts:
+        """What was taken of it."""
+        return Counts(
+            inserts=self.taken[Insert],
+            adjusts=self.taken[Adjust],
+            stables=self.taken[Stable],
+            dropped=dict(self.dropped),
+        )
+
+    @classmethod
+    def recovered(cls, each: InputRecord, *, cursor: int, form: NormalForm | None, joins_at: int) -> "Input":
+        """Make the input as the last record has it."""
+        return cls(
+            attachment=each.attachment,
+            topic=each.topic,
+            position=each.position,
+            start=each.start,
+            joins_at=joins_at,
+            cursor=cursor,
+            incarnation=each.incarnation,
+            plan=each.plan,
+            heard_at_ms=each.heard_at_ms,
+            seek=each.seek,
+            stop=each.stop,
+            skipped=each.skipped,
+            handled=each.handled,
+            form=form,
+            signalled=each.signalled,
+            signalled_at_ms=each.signalled_at_ms,
+            taken=Counter({Insert: each.counts.inserts, Adjust: each.counts.adjusts, Stable: each.counts.stables}),
+            dropped=Counter(each.counts.dropped),
+        )
+
+
+def search(seek: Seek, records: Values) -> tuple[Seek, int | None]:
+    """Look for hellos: return the search as it stands now, and where to begin if it is over.
+
+    Up to `until` the newest hello counts (everything before it is void), or `begin` if there is none. From `until` on
+    the first hello does.
+    """
+    for offset, value in zip(records.offsets, records.values, strict=True):
+        if offset >= seek.until and (begin := _begin(seek)) is not None:
+            return seek, begin
+        if is_hello(value):
+            seek = Seek(seek.until, seek.begin, offset, seek.why)
+            if offset >= seek.until - 1:
+                return seek, offset
+    last = records.offsets[-1]
+    return seek, _begin(seek) if last >= seek.until - 1 else None
+
+
+def _begin(seek: Seek) -> int | None:
+    return seek.begin if seek.found is None else seek.found
+
+
+def is_hello(value: bytes | None) -> bool:
+    """Tell whether a record is a hello."""
+    if value is None or b'"hello"' not in value:
+        return False
+    try:
+        return isinstance(decode(value), Hello)
+    except MalformedRecord:
+        return False
+
+
+def hellos(elements: Sequence[Element]) -> list[int]:
+    """Return the places of the hellos."""
+    if Hello not in map(type, elements):
+        return []
+    return [index for index, element in enumerate(elements) if isinstance(element, Hello)]
