@@ -19,7 +19,7 @@ from lmerge import (
     create,
     reconstitute,
 )
-from tests.support.lane import Lane
+from tests.support.lane import MemoryLane
 from tests.support.logical import events, present
 from tests.support.seeds import play_seeds
 from tests.support.world import CASES
@@ -124,7 +124,7 @@ def test_a_crash_changes_nothing_that_follows(algorithm: str, policy: str, long:
     def play(rng: random.Random) -> int:
         reference = events(rng, algorithm, count=15)
         parsed = OutputPolicy.parse(policy) if policy else None
-        calm, shaken = Lane(algorithm, parsed), Lane(algorithm, parsed)
+        calm, shaken = MemoryLane(algorithm, parsed), MemoryLane(algorithm, parsed)
         inputs = {}
         for name in "abc":
             late = name != "a" and rng.random() < 0.4
@@ -146,7 +146,7 @@ def test_a_crash_changes_nothing_that_follows(algorithm: str, policy: str, long:
                 assert _steps(shaken.merged) == _steps(calm.output)
                 if rng.random() < 0.5:
                     shaken.crash()
-                    assert shaken.merge.max_stable == calm.merge.max_stable
+                    assert shaken.lane.merge.max_stable == calm.lane.merge.max_stable
         shaken.commit()
         assert _steps(shaken.merged) == _steps(calm.output)
         assert reconstitute(calm.output) == TDB(reference)

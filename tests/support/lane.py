@@ -13,7 +13,7 @@ Elements have payloads that a person can read; on the logs they are canonical JS
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -133,7 +133,7 @@ def _read(values: list[bytes]) -> list[Element]:
     elements, error = decode_batch(values)
     assert error is None
     return [
-        msgspec.structs.replace(element, payload=msgspec.json.decode(element.payload))  # type: ignore[arg-type]
+        msgspec.structs.replace(element, payload=msgspec.json.decode(cast("bytes", element.payload)))
         if isinstance(element, Insert | Adjust)
         else element
         for element in elements
