@@ -13,6 +13,7 @@ becomes an exception that says what to do (`lmerge.kafka.errors`).
             writer.write("numbers", 0, [(b"key", b"1"), (b"key", b"2")], last_headers=(("batch", b"7"),))
 """
 
+from lmerge.kafka.closing import Closing
 from lmerge.kafka.errors import (
     BrokerError,
     Fenced,
@@ -34,6 +35,7 @@ from lmerge.kafka.writer import KeyValue, State, TransactionalWriter
 
 __all__ = [
     "BrokerError",
+    "Closing",
     "Fenced",
     "Headers",
     "KafkaSettings",
