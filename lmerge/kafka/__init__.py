@@ -26,6 +26,7 @@ from lmerge.kafka.errors import (
     Undecided,
     WrongPartitions,
 )
+from lmerge.kafka.group import GroupMember, Protocol
 from lmerge.kafka.reader import Partition, PartitionReader
 from lmerge.kafka.record import Headers, Record
 from lmerge.kafka.settings import KafkaSettings
@@ -37,12 +38,14 @@ __all__ = [
     "BrokerError",
     "Closing",
     "Fenced",
+    "GroupMember",
     "Headers",
     "KafkaSettings",
     "KeyValue",
     "MissingTopic",
     "Partition",
     "PartitionReader",
+    "Protocol",
     "RebuildError",
     "Record",
     "RecordsGone",
