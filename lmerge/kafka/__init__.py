@@ -13,6 +13,7 @@ becomes an exception that says what to do (`lmerge.kafka.errors`).
             writer.write("numbers", 0, [(b"key", b"1"), (b"key", b"2")], last_headers=(("batch", b"7"),))
 """
 
+from lmerge.kafka.closing import Closing
 from lmerge.kafka.errors import (
     BrokerError,
     Fenced,
@@ -25,6 +26,7 @@ from lmerge.kafka.errors import (
     Undecided,
     WrongPartitions,
 )
+from lmerge.kafka.group import GroupMember, Protocol
 from lmerge.kafka.reader import Partition, PartitionReader
 from lmerge.kafka.record import Headers, Record
 from lmerge.kafka.settings import KafkaSettings
@@ -34,13 +36,16 @@ from lmerge.kafka.writer import KeyValue, State, TransactionalWriter
 
 __all__ = [
     "BrokerError",
+    "Closing",
     "Fenced",
+    "GroupMember",
     "Headers",
     "KafkaSettings",
     "KeyValue",
     "MissingTopic",
     "Partition",
     "PartitionReader",
+    "Protocol",
     "RebuildError",
     "Record",
     "RecordsGone",
