@@ -1,4 +1,4 @@
-"""`lmerge.control`: the desired state, one compacted record per merge, key ``merge/<name>``.
+"""The desired state, as `lmerge.control` has it (`control_topic.py`).
 
 The document of a merge holds its definition, its origin and its inputs, so that every change is one record and takes
 effect as a whole. A change is decided (`desired.py`), written, and only then seen by anybody.
@@ -7,20 +7,10 @@ effect as a whole. A change is decided (`desired.py`), written, and only then se
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
 
-from pydantic import ValidationError
-
-from lmerge.errors import LMergeError
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
+from services.merge.control_topic import TOPIC, apply, to_record
 from services.merge.definitions import Desired
-
-TOPIC: Final = "lmerge.control"
-_KEY_PREFIX: Final = b"merge/"
-
-
-class UnreadableControl(LMergeError):
-    """The control topic holds something that this service cannot read."""
 
 
 class Control:
@@ -47,16 +37,8 @@ class Control:
         desired: dict[str, Desired] = {}
         for batch in reader.read_range(self._topic, 0, start=reader.watermarks(self._topic, 0).low):
             for record in batch:
-                name = (record.key or b"").removeprefix(_KEY_PREFIX).decode()
+                apply(desired, record)
                 self._offset = record.offset + 1
-                if record.value is None:
-                    desired.pop(name, None)
-                    continue
-                try:
-                    desired[name] = Desired.model_validate_json(record.value)
-                except ValidationError as error:
-                    where = f"{self._topic}/0 at offset {record.offset}"
-                    raise UnreadableControl(f"{where}: no definition of a merge: {error}") from error
         self._desired = MappingProxyType(desired)
 
     @property
@@ -81,9 +63,8 @@ class Control:
             then = decide(now)
             if then == now:
                 return now
-            value = None if then is None else then.model_dump_json().encode()
             with self._writer.transaction():
-                self._writer.write(self._topic, 0, [(_KEY_PREFIX + name.encode(), value)])
+                self._writer.write(self._topic, 0, [to_record(name, then)])
             self._offset += 2  # the record and its marker; a lower bound is enough for a lane record
             rest = {other: each for other, each in self._desired.items() if other != name}
             self._desired = MappingProxyType(rest if then is None else {**rest, name: then})

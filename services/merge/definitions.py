@@ -1,8 +1,12 @@
 """What users define: merges and their inputs. The models of the REST API, and what `lmerge.control` holds."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_FORMER_TOPICS: Final = 100
+"""Topics of former inputs that a merge remembers: replicas take the same few names again, and the document of a merge
+stays far below the largest record that a broker takes."""
 
 ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
@@ -55,3 +59,6 @@ class Desired(_Model):
     """Where the merge begins (RS 5.6): fixed once, by the first input that is read. Null: minus infinity."""
     origin_fixed: bool = False
     inputs: dict[Id, Attachment] = {}
+    former_topics: tuple[TopicName, ...] = ()
+    """The topics of inputs that were detached, the last one last, each once: what they said is in the merged topic, so
+    whoever judges it needs them. One that was attached again stays here."""

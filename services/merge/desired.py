@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from lmerge.errors import LMergeError, UsageError
 from lmerge.policies import OutputPolicy
-from services.merge.definitions import Attachment, Desired, InputDefinition, MergeDefinition
+from services.merge.definitions import MAX_FORMER_TOPICS, Attachment, Desired, InputDefinition, MergeDefinition
 
 
 class NotFound(LMergeError):
@@ -58,7 +58,7 @@ def put_input(
 
 
 def delete_input(now: Desired | None, merge: str, name: str) -> Desired:
-    """Detach an input.
+    """Detach an input; its topic is remembered.
 
     Raises:
         NotFound: there is no such merge or input.
@@ -66,7 +66,10 @@ def delete_input(now: Desired | None, merge: str, name: str) -> Desired:
     now = _existing(now, merge)
     if name not in now.inputs:
         raise NotFound(f"merge {merge} has no input {name}")
-    return now.model_copy(update={"inputs": {other: each for other, each in now.inputs.items() if other != name}})
+    topic = now.inputs[name].definition.topic
+    former = (*(other for other in now.former_topics if other != topic), topic)[-MAX_FORMER_TOPICS:]
+    inputs = {other: each for other, each in now.inputs.items() if other != name}
+    return now.model_copy(update={"inputs": inputs, "former_topics": former})
 
 
 def fix_origin(now: Desired | None, merge: str, origin: int | None) -> Desired:
