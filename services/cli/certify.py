@@ -8,7 +8,7 @@ import msgspec
 
 from lmerge.compatible import Order
 from lmerge.errors import UsageError
-from lmerge.kafka import KafkaSettings
+from lmerge.kafka import KafkaSettings, Watermarks
 from services.certify import Batches, Certificate, Certifier
 from services.cli.certify_report import is_certified, to_json, to_text
 from services.cli.definition import MergeTopics, resolve_merge
@@ -72,10 +72,14 @@ def certify(
     topic, partition and offset, and the rule that it breaks. Inputs are read as far as the verdict needs; topics up to
     their committed ends, partition by partition. Nothing is kept that is frozen, so topics may be larger than memory.
 
+    With --merge the inputs are all that are or were attached. One that was detached counts with all that its topic
+    holds: what a right input says later only bears the merge out, but if it goes wrong after it left, that is reported.
+
     The exit code is 0 if the stream is certified, 1 if not, and 2 if the command could not begin or go on.
     """
     rules = Rules(multiset, _ORDERS[order], origin, until)
     progress = Progress()
+    notes: tuple[str, ...] = ()
     if bootstrap_servers is None:
         if merged_topic or input_topics or reference_topic or merge_name:
             raise click.UsageError("topics and merges are on a cluster: give --bootstrap-servers")
@@ -85,10 +89,13 @@ def certify(
             raise click.UsageError("files or topics: leave out --bootstrap-servers, or --merged, --input, --reference")
         settings = KafkaSettings(bootstrap_servers)
         topics = _topics(settings, merge_name, merged_topic, input_topics, rules)
+        notes = topics.notes
+        for note in notes:  # the verdict may be long in coming
+            click.echo(f"lmerge: {note}", err=True)
         lanes = _certify_topics(settings, topics, reference_topic, rules, progress)
     certificates = dict(lanes)
     progress.close()
-    click.echo(to_json(certificates) if as_json else to_text(certificates))
+    click.echo(to_json(certificates, notes) if as_json else to_text(certificates, notes))
     sys.exit(0 if is_certified(certificates) else 1)
 
 
@@ -134,12 +141,13 @@ def _certify_topics(
     with Topics(settings, names) as readers:
         for partition in readers.partitions:
             ranges = readers.ranges(partition)
-            low = ranges[topics.merged].low
+            low, end = ranges[topics.merged]
             if low > 0:
                 raise UsageError(
                     f"the beginning of {topics.merged}/{partition} is gone (it starts at offset {low}): "
                     "only a whole stream can be certified"
                 )
+            ranges[topics.merged] = Watermarks(low, end if topics.ends is None else topics.ends[partition])
             streams: dict[str, Batches] = {
                 name: progress.watch(readers.read(name, partition, start=low, end=end))
                 for name, (low, end) in ranges.items()

@@ -1,6 +1,6 @@
 """The report of `lmerge certify`: a short verdict with figures, or JSON with all of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ def is_certified(lanes: Lanes) -> bool:
     )
 
 
-def to_text(lanes: Lanes) -> str:
+def to_text(lanes: Lanes, notes: Sequence[str] = ()) -> str:
     """Say whether the stream is certified, by which figures, and if not, where it is first wrong."""
     first = next(iter(lanes.values()))
     inputs = ", ".join(source.name for source in first.inputs)
@@ -28,6 +28,7 @@ def to_text(lanes: Lanes) -> str:
     lines = [f"{verdict}: {first.merged} as a merge of {inputs}"]
     for partition, lane in lanes.items():
         lines += _lane_text(partition, lane)
+    lines += [f"  note: {note}" for note in notes]
     return "\n".join(lines)
 
 
@@ -64,13 +65,14 @@ def _name(kind: Kind) -> str:
     return kind.name.lower().replace("_", " ")
 
 
-def to_json(lanes: Lanes) -> str:
+def to_json(lanes: Lanes, notes: Sequence[str] = ()) -> str:
     """Return the report as one JSON object; times that are no instants are the strings "+inf" and "-inf"."""
     report = {
         "certified": is_certified(lanes),
         "lost": sum(lane.lost for lane in lanes.values()),
         "repeated": sum(lane.repeated for lane in lanes.values()),
         "lanes": [_lane_json(partition, lane) for partition, lane in lanes.items()],
+        "notes": [*notes],
     }
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 

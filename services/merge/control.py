@@ -1,63 +1,58 @@
-"""`lmerge.control`: the desired state, one compacted record per merge, key ``merge/<name>``.
+"""The desired state of all merges, as `lmerge.control` has it (`control_topic.py`), shared by all processes.
 
 The document of a merge holds its definition, its origin and its inputs, so that every change is one record and takes
-effect as a whole. A change is decided (`desired.py`), written, and only then seen by anybody.
+effect as a whole. Any process may change it: whoever wants to, fences, reads to the end, decides and writes. As long as
+nobody else has done so it need not fence again; if somebody has, its commit is refused and it begins anew. So changes
+are in one order, and each was decided on all before it.
+
+Beside each change goes, in the same transaction, a record to `lmerge.audit`: who, when, what and why.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import ValidationError
+import msgspec
 
-from lmerge.errors import LMergeError
-from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
-from services.merge.definitions import Desired
+from lmerge.kafka import BrokerError, Fenced, KafkaSettings, RebuildError, TailReader, TopicAdmin, TopicSpec
+from lmerge.kafka import TransactionalWriter as Writer
+from services.merge.control_topic import TOPIC, apply, to_record
+from services.merge.definitions import Changed, Desired
 
-TOPIC: Final = "lmerge.control"
-_KEY_PREFIX: Final = b"merge/"
+AUDIT_TOPIC: Final = "lmerge.audit"
 
+_ATTEMPTS: Final = 10
+"""How often a change is begun anew because another process came between."""
 
-class UnreadableControl(LMergeError):
-    """The control topic holds something that this service cannot read."""
+Decide = Callable[[Desired | None], Desired | None]
 
 
 class Control:
-    """The desired state of all merges; safe to use from the loop and from REST at once.
+    """The desired state of all merges; safe to use from any thread.
 
     Args:
         settings: the cluster.
         topic: the control topic.
+        audit_topic: who changed what, when and why.
     """
 
-    def __init__(self, settings: KafkaSettings, *, topic: str = TOPIC) -> None:
+    def __init__(self, settings: KafkaSettings, *, topic: str = TOPIC, audit_topic: str = AUDIT_TOPIC) -> None:
+        self._settings = settings
         self._topic = topic
+        self._audit_topic = audit_topic
         self._lock = threading.Lock()
         self._desired: Mapping[str, Desired] = MappingProxyType({})
         self._offset = 0
-        TopicAdmin(settings).ensure(TopicSpec(topic, partitions=1, config={"cleanup.policy": "compact"}))
-        self._writer = TransactionalWriter(settings, topic)
-        self._writer.fence()
-        with TailReader(settings) as reader:
-            reader.require_decided(topic, 0)
-            self._load(reader)
-
-    def _load(self, reader: TailReader) -> None:
-        desired: dict[str, Desired] = {}
-        for batch in reader.read_range(self._topic, 0, start=reader.watermarks(self._topic, 0).low):
-            for record in batch:
-                name = (record.key or b"").removeprefix(_KEY_PREFIX).decode()
-                self._offset = record.offset + 1
-                if record.value is None:
-                    desired.pop(name, None)
-                    continue
-                try:
-                    desired[name] = Desired.model_validate_json(record.value)
-                except ValidationError as error:
-                    where = f"{self._topic}/0 at offset {record.offset}"
-                    raise UnreadableControl(f"{where}: no definition of a merge: {error}") from error
-        self._desired = MappingProxyType(desired)
+        self._writer: Writer | None = None
+        TopicAdmin(settings).ensure(
+            TopicSpec(topic, partitions=1, config={"cleanup.policy": "compact"}),
+            TopicSpec(audit_topic, partitions=1, config={"retention.ms": "-1"}),
+        )
+        self._reader = TailReader(settings)
+        self._offset = self._reader.watermarks(topic, 0).low
+        self.follow()
 
     @property
     def desired(self) -> Mapping[str, Desired]:
@@ -69,26 +64,77 @@ class Control:
         """How much of the control topic is applied."""
         return self._offset
 
-    def change(self, name: str, decide: Callable[[Desired | None], Desired | None]) -> Desired | None:
+    def follow(self) -> None:
+        """Apply what was written meanwhile, by whichever process.
+
+        Raises:
+            UnreadableControl: by one of a newer version.
+            BrokerError: the topic cannot be read.
+        """
+        with self._lock:
+            self._catch_up()
+
+    def change(self, name: str, decide: Decide, *, by: str, what: str, why: str = "") -> Desired | None:
         """Decide on a merge and make the decision durable; None removes it.
 
         Raises:
             LMergeError: what `decide` raises; nothing is changed then.
             BrokerError: it could not be written.
         """
+        changed = Changed(by=by, at_ms=time.time_ns() // 1_000_000, why=why, what=what)
         with self._lock:
-            now = self._desired.get(name)
-            then = decide(now)
-            if then == now:
-                return now
-            value = None if then is None else then.model_dump_json().encode()
-            with self._writer.transaction():
-                self._writer.write(self._topic, 0, [(_KEY_PREFIX + name.encode(), value)])
-            self._offset += 2  # the record and its marker; a lower bound is enough for a lane record
-            rest = {other: each for other, each in self._desired.items() if other != name}
-            self._desired = MappingProxyType(rest if then is None else {**rest, name: then})
-            return then
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._change(name, decide, changed)
+                except (Fenced, RebuildError) as error:
+                    self._drop_writer()
+                    last: BrokerError = error
+            raise last
 
     def close(self) -> None:
-        """Drop the connection."""
-        self._writer.close()
+        """Drop the connections."""
+        with self._lock:
+            self._drop_writer()
+            self._reader.close()
+
+    def _change(self, name: str, decide: Decide, changed: Changed) -> Desired | None:
+        writer = self._fenced_writer()
+        now = self._desired.get(name)
+        then = decide(now)
+        if then == now:
+            return now
+        if then is not None:
+            then = then.model_copy(update={"changed": changed})
+        entry = {"merge": name, **changed.model_dump(), "wanted": None if then is None else then.model_dump()}
+        with writer.transaction():
+            writer.write(self._topic, 0, [to_record(name, then)])
+            writer.write(self._audit_topic, 0, [(name.encode(), msgspec.json.encode(entry))])
+        self._reader.require_decided(self._topic, 0)  # visible some milliseconds after the commit
+        self._catch_up()
+        return then
+
+    def _fenced_writer(self) -> Writer:
+        if self._writer is None:
+            writer = Writer(self._settings, self._topic)
+            writer.fence()
+            self._writer = writer
+            self._reader.require_decided(self._topic, 0)
+        self._catch_up()
+        return self._writer
+
+    def _catch_up(self) -> None:
+        end = self._reader.watermarks(self._topic, 0).end
+        if end <= self._offset:
+            return
+        desired = dict(self._desired)
+        for batch in self._reader.read_range(self._topic, 0, start=self._offset, end=end):
+            for record in batch:
+                apply(desired, record)
+        self._offset = end
+        if desired != self._desired:
+            self._desired = MappingProxyType(desired)
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None

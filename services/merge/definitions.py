@@ -1,12 +1,16 @@
 """What users define: merges and their inputs. The models of the REST API, and what `lmerge.control` holds."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from lmerge import MINUS_INFINITY, OutputPolicy, StreamProperties
 from lmerge.choose import Algorithm
 from lmerge.errors import UsageError
+
+MAX_FORMER_TOPICS: Final = 100
+"""Topics of former inputs that a merge remembers: replicas take the same few names again, and the document of a merge
+stays far below the largest record that a broker takes."""
 
 ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
@@ -148,7 +152,7 @@ class Attachment(Model):
 
 
 class Changed(Model):
-    """Who changed the desired state, when and why."""
+    """Who changed the desired state, when, how and why."""
 
     by: str
     at_ms: int
@@ -171,23 +175,12 @@ class Desired(Model):
     feed: str = ""
     """The feed that its replicas read, fixed with the origin; an input that names another one is stopped."""
     inputs: dict[Id, Attachment] = {}
-    former_topics: tuple[str, ...] = ()
-    """Topics of inputs that left: they count in a certificate with what they wrote."""
+    former_topics: tuple[TopicName, ...] = ()
+    """The topics of inputs that were detached, the last one last, each once: what they said is in the merged topic, so
+    whoever judges it needs them. One that was attached again stays here."""
     changed: Changed | None = None
 
     @property
     def begins_at(self) -> int:
         """The origin as an instant."""
         return MINUS_INFINITY if self.origin is None else self.origin
-
-
-def upgrade(document: dict[str, Any]) -> dict[str, Any]:
-    """Bring a document of an older version up to this one; there is none yet.
-
-    Raises:
-        UsageError: it is newer than this process.
-    """
-    version = document.get("v", VERSION)
-    if version != VERSION:
-        raise UsageError(f"the definition has version {version}, this process knows {VERSION}: upgrade the service")
-    return document

@@ -7,8 +7,9 @@ of partitions, the topic of an input) is a conflict that says the way out.
 from collections.abc import Callable
 
 from lmerge.choose import Algorithm, choose, lacking
-from lmerge.errors import LMergeError, UsageError
+from lmerge.errors import LMergeError
 from services.merge.definitions import (
+    MAX_FORMER_TOPICS,
     Attachment,
     Desired,
     FastForward,
@@ -16,9 +17,6 @@ from services.merge.definitions import (
     MergeDefinition,
     Release,
 )
-
-MAX_FORMER_TOPICS = 100
-"""How many topics of inputs that left are remembered; beyond that, the oldest are forgotten."""
 
 NewId = Callable[[], str]
 
@@ -161,15 +159,14 @@ def release(now: Desired | None, merge: str, name: str, *, skip_record: bool, ne
 
 
 def fix_origin(now: Desired | None, merge: str, origin: int | None, feed: str) -> Desired:
-    """Fix where the merge begins, once and for all (RS 5.6), and of which feed it is.
+    """Fix where the merge begins, once and for all (RS 5.6), and of which feed it is; the first to say it wins.
 
     Raises:
         NotFound: there is no such merge.
-        UsageError: it is fixed already.
     """
     now = _existing(now, merge)
     if now.origin_fixed:
-        raise UsageError(f"the origin of merge {merge} is fixed already")
+        return now
     return now.model_copy(update={"origin": origin, "origin_fixed": True, "feed": feed})
 
 

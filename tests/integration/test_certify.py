@@ -1,20 +1,14 @@
 """`lmerge certify` and `lmerge compare` on topics of a real broker: two partitions, aborted transactions in between."""
 
-import gc
-import io
-import json
-import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, NamedTuple
 
 import pytest
 
 from lmerge import Element, create
 from lmerge.codec import encode_batch
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec, TransactionalWriter
-from services.cli.__main__ import main
+from tests.support.cli import Result, run_cli
 from tests.support.kafka import committed, wait_for_log_end, wait_until_decided
 from tests.support.streams import adj, hello, ins, stb
 
@@ -29,19 +23,6 @@ INPUTS: Mapping[str, Sequence[Sequence[Element]]] = {
     ],
     "r3": [[hello(1, 14), ins(C, 16, 30), stb(40)], [hello(1, 14), ins(A, 12, 14), stb(40)]],
 }
-
-
-class Result(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def report(self) -> Any:
-        """The JSON that it printed."""
-        return json.loads(self.out)
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +86,7 @@ def another(settings: KafkaSettings, writer: TransactionalWriter, partitions: Se
 
 
 def run(settings: KafkaSettings, *arguments: str) -> Result:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["lmerge", *arguments, "--bootstrap-servers", settings.bootstrap_servers])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-    gc.collect()  # a client that failed is in a cycle with its error; collected in a client's own thread it would abort
-    assert isinstance(leaving.value.code, int)
-    return Result(leaving.value.code, out.getvalue(), err.getvalue())
+    return run_cli(*arguments, "--bootstrap-servers", settings.bootstrap_servers)
 
 
 def certify(settings: KafkaSettings, topics: Mapping[str, str], merged_topic: str, *more: str) -> Result:

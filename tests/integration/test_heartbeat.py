@@ -1,15 +1,11 @@
 """The heartbeat service as a process of its own, on a real broker."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -17,36 +13,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from lmerge.feed import FeedDefinition, Heartbeat, counts, segments
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
+from tests.support.heartbeat import HeartbeatProcess
 from tests.support.kafka import committed, wait_until
 
 T0 = 1_700_000_000_000
 DISORDER_MS = 100
-
-
-class Service:
-    """A running service; its log is a file."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        self._log = log
-        command = [sys.executable, "-m", "services.heartbeat", *arguments]
-        with log.open("wb") as stream:
-            self.process = subprocess.Popen(command, stderr=stream)
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        text = self._log.read_text()
-        whole = text[: text.rfind("\n") + 1].splitlines()
-        return [json.loads(line) for line in whole if not line.startswith("%")]  # librdkafka's last words
-
-    def events(self) -> list[str]:
-        return [line["event"] for line in self.lines]
-
-    def wait(self) -> int:
-        return self.process.wait(20)
-
-    def end(self, number: signal.Signals) -> int:
-        os.kill(self.process.pid, number)
-        return self.wait()
 
 
 class Feed:
@@ -58,7 +29,7 @@ class Feed:
         self.settings = settings
         self.file = directory / "feed.toml"
         self.define()
-        self.services: list[Service] = []
+        self.services: list[HeartbeatProcess] = []
         TopicAdmin(settings).ensure(TopicSpec(self.topic, partitions=partitions))
         self._directory = directory
         self._writer = self._connect()
@@ -79,11 +50,11 @@ class Feed:
         source = f'topic = "{topic or self.topic}"\ntime = "{time}"\ndisorder_ms = {DISORDER_MS}'
         self.file.write_text(f'name = "{self.name}"\n[[sources]]\n{source}\n')
 
-    def start(self, *options: str) -> Service:
+    def start(self, *options: str) -> HeartbeatProcess:
         log = self._directory / f"{len(self.services)}.log"
         servers = self.settings.bootstrap_servers
         arguments = ["--bootstrap-servers", servers, "--feed", str(self.file), "--interval-ms", "20", *options]
-        self.services.append(Service(log, *arguments))
+        self.services.append(HeartbeatProcess(log, *arguments))
         return self.services[-1]
 
     def write(self, partition: int, *timestamps: int | None, aborts: bool = False) -> None:
@@ -124,9 +95,7 @@ class Feed:
     def close(self) -> None:
         self._writer.close()
         for service in self.services:
-            if service.process.poll() is None:
-                service.process.kill()
-                service.process.wait()
+            service.close()
 
 
 @pytest.fixture

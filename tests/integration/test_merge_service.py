@@ -1,115 +1,23 @@
 """The merge service as a process on a real broker, driven over REST."""
 
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from deploy.local import ports
-from lmerge import INFINITY, TDB, Element, Event, Hello, reconstitute
+from lmerge import INFINITY, TDB, Event, Hello, reconstitute
 from lmerge.canonical import payload
-from lmerge.codec import decode_batch, encode_batch
-from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
+from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
+from tests.support.kafka import wait_until
 from tests.support.logical import on_the_wire, present
+from tests.support.merge_service import Service, append, merged, running
 from tests.support.streams import ins, stb
-
-ROOT = Path(__file__).parents[2]
-DEADLINE = 60
-TOKEN = "secret-of-this-test"
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition, with a deadline."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, f"not within {DEADLINE} s: {what}"
-        time.sleep(0.02)
-
-
-class Service:
-    """One merge service process and a client of its API."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._servers = settings.bootstrap_servers
-        (self.port,) = ports.choose(1)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "LMERGE_ADMIN_TOKEN": TOKEN, "LMERGE_READ_TOKEN": "reader"}
-        command = [
-            sys.executable,
-            "-m",
-            "services.merge",
-            "--bootstrap-servers",
-            self._servers,
-            "--port",
-            str(self.port),
-        ]
-        self.process = subprocess.Popen(command, env=env, cwd=ROOT)
-        until(lambda: self.call("GET", "/readyz")[0] == 200, "the service is ready")
-
-    def end(self, how: signal.Signals) -> int:
-        assert self.process is not None
-        self.process.send_signal(how)
-        return self.process.wait(timeout=DEADLINE)
-
-    def call(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
-        request.add_header("Authorization", f"Bearer {token}")
-        request.add_header("Content-Type", "application/json")
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(request, data, timeout=10) as response:  # noqa: S310
-                text = response.read()
-                return response.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-        except (urllib.error.URLError, ConnectionError):
-            return 0, None
-
-
-@contextmanager
-def running(settings: KafkaSettings) -> Iterator[Service]:
-    service = Service(settings)
-    service.start()
-    try:
-        yield service
-    finally:
-        if service.process is not None and service.process.poll() is None:
-            service.end(signal.SIGKILL)
 
 
 @pytest.fixture
 def settings(bootstrap_servers: str) -> KafkaSettings:
     return KafkaSettings(bootstrap_servers)
-
-
-def append(settings: KafkaSettings, topic: str, elements: list[Element], partition: int = 0) -> None:
-    with TransactionalWriter(settings, f"test/{uuid.uuid4().hex}") as writer:
-        writer.fence()
-        with writer.transaction():
-            writer.write(topic, partition, [(None, value) for value in encode_batch(elements)])
-
-
-def merged(settings: KafkaSettings, topic: str, partition: int = 0) -> list[Element]:
-    with TailReader(settings) as reader:
-        low = reader.watermarks(topic, partition).low
-        values = [r.value for batch in reader.read_range(topic, partition, start=low) for r in batch]
-    elements, error = decode_batch(values)
-    assert error is None
-    return elements
 
 
 def test_the_merged_topic_is_right_through_kills_attach_and_detach(settings: KafkaSettings) -> None:
@@ -134,9 +42,9 @@ def test_the_merged_topic_is_right_through_kills_attach_and_detach(settings: Kaf
                 service.start()
             if step == 2:
                 assert service.call("PUT", third, {"topic": f"{merge}.r3"})[0] == 200
-                until(lambda: _joined(service, third), "r3 is joined")
+                wait_until(lambda: _joined(service, third), "r3 is joined")
                 assert service.call("DELETE", f"/v1/merges/{merge}/inputs/r1")[0] == 204
-        until(lambda: merged(settings, f"{merge}.merged")[-1:] == [stb(INFINITY)], "the merge comes to its end")
+        wait_until(lambda: merged(settings, f"{merge}.merged")[-1:] == [stb(INFINITY)], "the merge comes to its end")
         output = merged(settings, f"{merge}.merged")
         assert isinstance(output[0], Hello)
         assert reconstitute(output) == TDB(Event(payload(e.payload), e.vs, e.ve) for e in reference)
@@ -166,10 +74,12 @@ def test_an_input_that_breaks_its_contract_is_named_and_the_others_go_on(setting
         for partition in (0, 1):
             append(settings, f"{merge}.good", [ins(a, 5, 8), ins(b, 12, 20), stb(30)], partition)
         path = f"/v1/merges/{merge}/inputs/bad"
-        until(lambda: (service.call("GET", path)[1]["lanes"] or [None])[0] is not None, "bad is seen")
-        until(lambda: service.call("GET", path)[1]["lanes"][0]["membership"] == "gap", "bad is stopped")
+        wait_until(lambda: (service.call("GET", path)[1]["lanes"] or [None])[0] is not None, "bad is seen")
+        wait_until(lambda: service.call("GET", path)[1]["lanes"][0]["membership"] == "gap", "bad is stopped")
         assert "Insert" in service.call("GET", path)[1]["lanes"][0]["reason"]
-        until(lambda: all(merged(settings, f"{merge}.merged", p)[-1:] == [stb(30)] for p in (0, 1)), "good goes on")
+        wait_until(
+            lambda: all(merged(settings, f"{merge}.merged", p)[-1:] == [stb(30)] for p in (0, 1)), "good goes on"
+        )
 
 
 def test_who_may_call_and_what_is_refused(settings: KafkaSettings) -> None:

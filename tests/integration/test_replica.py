@@ -4,6 +4,7 @@ The heartbeats are the test's own. Partitions are read 30 s of event time apart,
 and the last heartbeat moves tau alone: it brings the open windows out.
 """
 
+import json
 import os
 import random
 import re
@@ -13,6 +14,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge import MINUS_INFINITY, TDB, Hello
 from lmerge.codec import decode
+from lmerge.feed import Heartbeat
 from lmerge.kafka import KafkaSettings, TailReader
 from replicas.job import Replica
 from replicas.queries import hot_items
@@ -31,7 +34,9 @@ from replicas.sink import HEADER, KILL_AFTER_COMMIT
 from replicas.source import malformed_in
 from replicas.state import Tag
 from replicas.windows import Windows
-from tests.support.replica import Bid, FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
+from tests.support.heartbeat import HeartbeatProcess
+from tests.support.kafka import committed, wait_until
+from tests.support.replica import DISORDER_MS, Bid, FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
 
 WINDOWS = Windows(width_ms=10_000, slide_ms=2_000)
 PARTITIONS = 3
@@ -56,8 +61,8 @@ def settings(bootstrap_servers: str) -> KafkaSettings:
 def make_world(settings: KafkaSettings) -> Iterator[Callable[..., FeedWorld]]:
     with ExitStack() as stack:
 
-        def make(*topics: str) -> FeedWorld:
-            world = FeedWorld(settings, f"f{uuid.uuid4().hex[:12]}", topics=topics, partitions=PARTITIONS)
+        def make(*topics: str, partitions: int = PARTITIONS) -> FeedWorld:
+            world = FeedWorld(settings, f"f{uuid.uuid4().hex[:12]}", topics=topics, partitions=partitions)
             stack.callback(world.close)
             return world
 
@@ -151,6 +156,59 @@ def test_each_plan_in_batches_of_any_size_equals_the_answer_and_heartbeats_alone
             assert running.dropped() == 0
         assert len(replicas[0].topic.frozen()) > before
         assert replicas[0].topic.frozen() == window_counts(rows, WINDOWS, below=closing + WINDOWS.width_ms)
+
+
+def late_rows(world: FeedWorld, heartbeats: Sequence[Heartbeat]) -> int:
+    """Count the rows of the one topic that the rule calls late: ts is at or below the tau of the cut before theirs."""
+    (topic,) = world.topics.values()
+    late = 0
+    for partition in range(2):
+        rows = iter(committed(world.settings, topic, partition))
+        row = next(rows, None)
+        for before, beat in pairwise(heartbeats):
+            while row is not None and row.offset < beat.ends[topic][partition]:
+                late += before.tau is not None and json.loads(row.value or b"")["date_time"] <= before.tau
+                row = next(rows, None)
+        assert row is None, f"{topic}/{partition} at offset {row.offset} is in no cut"
+    return late
+
+
+def test_a_backlog_of_an_hour_in_two_partitions_read_one_after_the_other_makes_no_row_late(
+    spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
+) -> None:
+    """The heartbeats are those of the real service, which finds all of the backlog there when it starts."""
+    world = make_world("bids", partitions=2)
+    rows = bids(21, count=7_200, partitions=2, seconds=3_600)
+    for partition in (0, 1):
+        world.write_rows("bids", [row for row in rows if row.partition == partition])
+    topic = world.topics["bids"]
+    ends = tuple(committed(world.settings, topic, partition)[-1].offset + 1 for partition in (0, 1))
+    with ExitStack() as stack:
+        service = HeartbeatProcess(
+            tmp_path / "heartbeat.log",
+            *("--bootstrap-servers", world.settings.bootstrap_servers),
+            *("--feed", str(world.feed_file(tmp_path)), "--interval-ms", "10"),
+        )
+        stack.callback(service.close)
+        running = Running(stack, replica_settings(world, tmp_path / "backlog", "direct", max_cuts=3), spark)
+
+        def is_read() -> bool:
+            assert service.process.poll() is None, service.lines
+            return world.read_last().ends == {topic: ends}
+
+        wait_until(is_read, "all of the backlog is in cuts")
+        assert service.end(signal.SIGTERM) == 0
+        heartbeats = [Heartbeat.decode(r.value) for r in committed(world.settings, world.definition.heartbeats_topic)]
+        first, second = (0, 1) if heartbeats[1].ends[topic][0] else (1, 0)
+        assert all(beat.ends[topic][first] == ends[first] for beat in heartbeats if beat.ends[topic][second])
+        assert late_rows(world, heartbeats) == 0
+        assert service.lines[-2]["rows"][topic]["late"] == 0
+        tau = heartbeats[-1].tau
+        assert tau is not None
+        assert tau > max(row.ts for row in rows) - 3 * DISORDER_MS
+        running.wait_for_watermark(tau)
+        assert_equals_the_answer(running.topic, rows, tau)
+        assert running.dropped() == 0
 
 
 def count_both(sources: Sources, windows: Windows) -> DataFrame:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -238,6 +238,39 @@ def test_whatever_happens_at_once_promises_hold_and_every_row_is_accounted_for(r
         return 1
 
     play_seeds(one, "everything", until=runs)
+
+
+@pytest.mark.parametrize("spoke", [False, True], ids=["from the first row on", "after a pause"])
+@pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
+def test_a_backlog_of_an_hour_read_one_partition_after_the_other_makes_no_row_late(
+    order: tuple[int, ...], spoke: bool
+) -> None:
+    """The cuts come while the first partition is an hour ahead of the last; in a pause, tau is that of before."""
+    rng = random.Random(11)
+    disorder_ms, hour_ms = 2_000, 3_600_000
+    times = {p: [1_000 * n + rng.randrange(disorder_ms) for n in range(3_600)] for p in order}
+    rows = {("a", p): [Row("a", p, offset, ts) for offset, ts in enumerate(times[p])] for p in order}
+    definition = FeedDefinition(name="f", sources=(Source(topic="a", time="kafka", disorder_ms=disorder_ms),))
+    run = Run(definition, rows, [Heartbeat.start("id", {"a": (0,) * len(order)})])
+    maker = CutMaker(definition, run.heartbeats[0])
+    if spoke:
+        maker.add([queue[0] for queue in rows.values()], now_ms=hour_ms)
+        run.heartbeats.append(maker.cut(now_ms=hour_ms).heartbeat)
+    late = 0
+    for partition in order:
+        for first in range(int(spoke), 3_600, 100):
+            maker.add(rows["a", partition][first : first + 100], now_ms=hour_ms)
+            cut = maker.cut(now_ms=hour_ms)
+            run.heartbeats.append(cut.heartbeat)
+            late += cut.counts["a"].late
+    assert late == 0
+    assert all(counts(row.ts, tau_before=before.tau, ceiling=beat.ceiling) for row, before, beat in run.read_rows)
+    tau = run.heartbeats[-1].tau
+    assert tau is not None
+    assert hour_ms - tau < 2 * disorder_ms
+    # By the largest timestamp over all partitions, as Spark takes it, as good as all of the other partitions is late.
+    behind = [row for row, before, _ in run.read_rows if (row.ts or 0) <= (before.max_ts or 0) - disorder_ms - 1]
+    assert len(behind) > 7_000
 
 
 instants = st.none() | st.integers(min_value=-(2**63) + 1, max_value=2**63 - 2)

@@ -146,6 +146,13 @@ class FeedWorld:
         """Write a heartbeat alone: only tau and the number move."""
         self._write_heartbeats([msgspec.structs.replace(self.last, n=self.last.n + 1, tau=tau)])
 
+    def read_last(self) -> Heartbeat:
+        """Read the last heartbeat, whoever wrote it."""
+        with TailReader(self.settings) as reader:
+            record = reader.read_tail(self.definition.heartbeats_topic, 0)
+        assert record is not None
+        return Heartbeat.decode(record.value)
+
     def close(self) -> None:
         """Drop the connection."""
         self._writer.close()

@@ -447,7 +447,6 @@ def test_of_several_incarnations_the_last_one_is_compared(files: Path) -> None:
         (["certify", "--bootstrap-servers", "x:1", "--merged", "m.jsonl", *INPUTS], b"files or topics"),
         (["certify", "--bootstrap-servers", "x:1", "--merged-topic", "m"], b"at least one --input-topic"),
         (["certify", "--bootstrap-servers", "x:1", "--merge", "m", "--input-topic", "a"], b"--merge names the topics"),
-        (["certify", "--bootstrap-servers", "x:1", "--merge", "bids"], b"merge bids on x:1"),
         (["compare", "m.jsonl", "missing.jsonl"], b"no such file: missing.jsonl"),
         (["compare", "m.jsonl", "m.jsonl"], b"named twice"),
     ],

@@ -8,7 +8,8 @@ from pydantic import SecretStr, ValidationError
 from lmerge import OutputPolicy, UsageError
 from lmerge.kafka import Record
 from services.merge import desired as decide
-from services.merge.definitions import Desired, InputDefinition, MergeDefinition
+from services.merge.control_topic import UnreadableControl, desired_from, to_record
+from services.merge.definitions import MAX_FORMER_TOPICS, Desired, InputDefinition, MergeDefinition
 from services.merge.desired import Conflict, NotFound
 from services.merge.lane import MAX_NOTES, Lane
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
@@ -53,6 +54,28 @@ def test_what_is_not_there_is_not_found() -> None:
 def test_an_input_that_is_attached_again_is_another_attachment() -> None:
     now = decide.delete_input(merge(r1=R1), "m", "r1")
     assert decide.put_input(now, "m", "r1", R1, lambda: "r1-2").inputs["r1"].attachment == "r1-2"
+
+
+def test_the_topics_of_inputs_that_left_are_remembered_each_once_and_not_without_bound() -> None:
+    now = merge()
+    for n in [*range(MAX_FORMER_TOPICS + 5), 90]:
+        now = decide.put_input(now, "m", "r1", InputDefinition(topic=f"t{n}"), lambda: "x")
+        now = decide.delete_input(now, "m", "r1")
+    kept = [*range(5, 90), *range(91, MAX_FORMER_TOPICS + 5), 90]
+    assert now.former_topics == tuple(f"t{n}" for n in kept)
+    assert len(kept) == MAX_FORMER_TOPICS
+
+
+def control_record(key: bytes | None, value: bytes | None) -> Record:
+    return Record("lmerge.control", 0, 7, key, value, (), 0)
+
+
+def test_the_last_record_of_a_merge_says_what_is_wanted_and_other_keys_say_nothing() -> None:
+    records = [to_record("m", merge()), to_record("gone", merge()), (b"other/m", b"?"), (None, b"?")]
+    records += [to_record("m", merge(r1=R1)), to_record("gone", None)]
+    assert desired_from(control_record(*each) for each in records) == {"m": merge(r1=R1)}
+    with pytest.raises(UnreadableControl, match=r"lmerge\.control/0 at offset 7: no definition of a merge"):
+        desired_from([control_record(b"merge/m", b'{"definition":{"partitions":0}}')])
 
 
 def test_the_origin_is_fixed_once() -> None:

@@ -1,0 +1,99 @@
+"""The merge service as a process of its own, driven over REST, and what its inputs and its merged topic hold."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local import ports
+from lmerge import Element
+from lmerge.codec import decode_batch, encode_batch
+from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
+from tests.support.kafka import wait_until
+
+ROOT = Path(__file__).parents[2]
+DEADLINE = 60
+TOKEN = "secret-of-this-test"
+
+
+class Service:
+    """One merge service process and a client of its API."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._servers = settings.bootstrap_servers
+        (self.port,) = ports.choose(1)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process and wait until it is ready."""
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "LMERGE_ADMIN_TOKEN": TOKEN, "LMERGE_READ_TOKEN": "reader"}
+        command = [
+            sys.executable,
+            "-m",
+            "services.merge",
+            "--bootstrap-servers",
+            self._servers,
+            "--port",
+            str(self.port),
+        ]
+        self.process = subprocess.Popen(command, env=env, cwd=ROOT)
+        wait_until(lambda: self.call("GET", "/readyz")[0] == 200, "the service is ready", seconds=DEADLINE)
+
+    def end(self, how: signal.Signals) -> int:
+        """Send a signal, and give the exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        return self.process.wait(timeout=DEADLINE)
+
+    def call(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
+        """Call the API; give the status and the answer, 0 and None if nobody listens."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        request.add_header("Authorization", f"Bearer {token}")
+        request.add_header("Content-Type", "application/json")
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            with urllib.request.urlopen(request, data, timeout=10) as response:  # noqa: S310
+                text = response.read()
+                return response.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+        except (urllib.error.URLError, ConnectionError):
+            return 0, None
+
+
+@contextmanager
+def running(settings: KafkaSettings) -> Iterator[Service]:
+    """Run a service, which is gone at the end whatever happens."""
+    service = Service(settings)
+    try:
+        service.start()
+        yield service
+    finally:
+        if service.process is not None and service.process.poll() is None:
+            service.end(signal.SIGKILL)
+
+
+def append(settings: KafkaSettings, topic: str, elements: list[Element], partition: int = 0) -> None:
+    """Write elements in one transaction."""
+    with TransactionalWriter(settings, f"test/{uuid.uuid4().hex}") as writer:
+        writer.fence()
+        with writer.transaction():
+            writer.write(topic, partition, [(None, value) for value in encode_batch(elements)])
+
+
+def merged(settings: KafkaSettings, topic: str, partition: int = 0) -> list[Element]:
+    """Read the committed elements of a topic."""
+    with TailReader(settings) as reader:
+        low = reader.watermarks(topic, partition).low
+        values = [r.value for batch in reader.read_range(topic, partition, start=low) for r in batch]
+    elements, error = decode_batch(values)
+    assert error is None
+    return elements
