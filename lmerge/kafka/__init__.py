@@ -27,7 +27,7 @@ from lmerge.kafka.errors import (
     WrongPartitions,
 )
 from lmerge.kafka.group import GroupMember, Protocol
-from lmerge.kafka.reader import Partition, PartitionReader
+from lmerge.kafka.reader import Batch, Partition, PartitionReader
 from lmerge.kafka.record import Headers, Record
 from lmerge.kafka.settings import KafkaSettings
 from lmerge.kafka.tail import TailReader, Watermarks
@@ -35,6 +35,7 @@ from lmerge.kafka.topics import TopicAdmin, TopicDescription, TopicSpec
 from lmerge.kafka.writer import KeyValue, State, TransactionalWriter
 
 __all__ = [
+    "Batch",
     "BrokerError",
     "Closing",
     "Fenced",

@@ -7,7 +7,7 @@ cannot be read any more leaves by itself, with an error that names it.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
@@ -24,6 +24,15 @@ BATCH_RECORDS: Final = 1_000
 
 Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
+
+
+class Batch(NamedTuple):
+    """Consecutive committed records of one partition: offsets and values side by side, for those who need no more."""
+
+    offsets: list[int]
+    values: list[bytes | None]
+    first_timestamp: int
+    """Kafka's timestamp of the first of them, in milliseconds."""
 
 
 class PartitionReader(Closing):
@@ -108,13 +117,33 @@ class PartitionReader(Closing):
                 `failed`; the others go on with the next poll. Nothing that was read is lost.
             StopError: another reason why one partition, or none at all, can be read.
         """
+        return [to_record(message) for message in self._poll(timeout_seconds)]
+
+    def poll_batches(self, timeout_seconds: float) -> dict[Partition, Batch]:
+        """Wait as `poll` does and return the same records, by partition, without what few need. Half the cost.
+
+        Raises:
+            RecordsGone: as `poll`.
+            StopError: as `poll`.
+        """
+        batches: dict[Partition, Batch] = {}
+        for message in self._poll(timeout_seconds):
+            partition = cast("Partition", (message.topic(), message.partition()))
+            batch = batches.get(partition)
+            if batch is None:
+                batch = batches[partition] = Batch([], [], message.timestamp()[1])
+            batch.offsets.append(cast("int", message.offset()))
+            batch.values.append(message.value())
+        return batches
+
+    def _poll(self, timeout_seconds: float) -> "list[Message[Any, Any]]":
         deadline = Deadline(timeout_seconds)
         while True:
             if self._failures:
                 raise self._failures.popleft()
-            records = [to_record(message) for message in self._take(deadline.slice()) if self._is_record(message)]
-            if records or (deadline.passed and not self._failures):
-                return records
+            messages = [message for message in self._take(deadline.slice()) if self._is_record(message)]
+            if messages or (deadline.passed and not self._failures):
+                return messages
 
     def _close(self) -> None:
         self._consumer.close()

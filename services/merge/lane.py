@@ -24,7 +24,7 @@ from services.merge.definitions import Attachment
 from services.merge.feedback import Signal, Told
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_input import NONE, Input, Values, hellos, search
-from services.merge.lane_record import VERSION, InputRecord, LaneRecord, Sample, Seek, Stop
+from services.merge.lane_record import VERSION, Counts, InputRecord, LaneRecord, Sample, Seek, Stop
 from services.merge.safe_points import Note, SafePoints
 
 MAX_SAMPLES: Final = 5
@@ -69,8 +69,12 @@ class Lane:
         self.moved: set[str] = set()
         """Inputs whose reading has to begin anew at another offset; the caller empties it."""
         self.signals = 0
+        self.leader_changes = 0
         self.divergences = 0
         self.samples: tuple[Sample, ...] = ()
+        # What was put out before this lane was made anew, and who led when it was last committed.
+        self._out = Counts()
+        self._leader: str | None = None
         self._pending: list[Element] = []
         self._signals: list[Signal] = []
         self._batch = 0
@@ -104,6 +108,7 @@ class Lane:
         self._safe = SafePoints(Note(self._batch, safe, record.merged_safe, record.safe_at_ms))
         self._vs_began, self._max_vs = record.merged_safe, state.max_vs
         self.signals, self.divergences, self.samples = record.signals, record.divergences, record.samples
+        self._out, self._leader, self.leader_changes = record.out, record.leader, record.leader_changes
         self.inputs = inputs
         self.merge.begin_batch(self._batch)
         self.merge.load(state)
@@ -413,8 +418,13 @@ class Lane:
         if not self._changed and not self._pending and now_ms - self._committed_at_ms < IDLE_MS:
             return None
         scalars = self.merge.scalars()
+        stats = self.merge.stats()
         self._signal_laggards(scalars, now_ms)
         note = self._safe_point()
+        leader = None if scalars.leader is None else str(scalars.leader)
+        if leader is not None and leader != self._leader:
+            self._leader = leader
+            self.leader_changes += 1
         record = LaneRecord(
             v=VERSION,
             batch=self._batch,
@@ -422,13 +432,19 @@ class Lane:
             owner=owner,
             max_stable=_finite(scalars.max_stable),
             origin=_finite(self.config.origin),
-            leader=None if scalars.leader is None else str(scalars.leader),
+            leader=leader,
             max_vs=_finite(scalars.max_vs),
             emitted=scalars.emitted,
             merged_safe=self._vs_began if self.config.algorithm == "R2" else note.merged_end,
             safe_at_ms=note.at_ms,
             control_offset=control_offset,
-            nodes=self.merge.stats().nodes,
+            nodes=stats.nodes,
+            out=Counts(
+                inserts=self._out.inserts + stats.inserts_out,
+                adjusts=self._out.adjusts + stats.adjusts_out,
+                stables=self._out.stables + stats.stables_out,
+            ),
+            leader_changes=self.leader_changes,
             signals=self.signals,
             divergences=self.divergences,
             samples=self.samples,

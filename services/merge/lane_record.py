@@ -38,7 +38,7 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was taken of an input since it was attached."""
+    """Elements, by kind: taken of an input since it was attached, or put out."""
 
     inserts: int = 0
     adjusts: int = 0
@@ -122,6 +122,9 @@ class LaneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far `lmerge.control` had been applied (RS 1.5)."""
     nodes: int = 0
     """Events that are not final."""
+    out: Counts = Counts()
+    """What was put out since the merge began."""
+    leader_changes: int = 0
     signals: int = 0
     """How many feedback signals it has written."""
     divergences: int = 0

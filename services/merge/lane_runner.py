@@ -1,18 +1,31 @@
-"""The Kafka work of one lane: fence, recover, write. What to write is decided by `Lane`."""
+"""A lane with its Kafka side: fence, recover, write. What to write is decided by `Lane`."""
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from lmerge import MINUS_INFINITY, Element, OutputPolicy
+import msgspec
+
+from lmerge import MINUS_INFINITY, Element
 from lmerge.codec import decode_batch
-from lmerge.kafka import KafkaSettings, Record, TailReader, TransactionalWriter
+from lmerge.kafka import Batch, BrokerError, KafkaSettings, MissingTopic, RetryError, TailReader, TransactionalWriter
+from services.merge import feedback
 from services.merge.definitions import Attachment, Desired
-from services.merge.lane import Lane
+from services.merge.lane import Lane, Prepared
+from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LANE_KEY, LaneRecord, decode, encode
 from services.merge.recovery import Recovery
 
 REFEED_RECORDS: Final = 5_000
-"""Records per batch of a re-feed: large enough that decoding dominates, small enough to hold."""
+"""Records per batch of a recovery: large enough that decoding dominates, small enough to hold."""
+
+ASK_EVERY_COMMITS: Final = 50
+"""How often the end of the merged topic is asked for: half a millisecond each time, and markers add up."""
+
+
+def now_ms() -> int:
+    """Return the wall time in milliseconds."""
+    return time.time_ns() // 1_000_000
 
 
 class LaneRunner:
@@ -23,88 +36,129 @@ class LaneRunner:
 
     Args:
         settings: the cluster.
+        owner: the name of this process, for people.
         merge: the name of the merge.
         partition: which of its lanes.
         desired: what is wanted of the merge.
     """
 
-    def __init__(self, settings: KafkaSettings, merge: str, partition: int, desired: Desired) -> None:
+    def __init__(self, settings: KafkaSettings, owner: str, merge: str, partition: int, desired: Desired) -> None:
+        began = time.perf_counter()
         self.partition = partition
-        self._merge = merge
+        self._commits = 0
+        self._owner = owner
         self._merged = desired.definition.merged(merge)
         self._state = desired.definition.state(merge)
-        self._policy = OutputPolicy.parse(desired.definition.policy)
+        self._signals = desired.definition.signals(merge)
         self._writer = TransactionalWriter(settings, f"{merge}/{partition}")
         self._reader = TailReader(settings)
-        self._writer.fence()
-        for topic in (self._merged, self._state):
-            self._reader.require_decided(topic, partition)
-        tail = self._reader.read_tail(self._state, partition)
-        self.committed: LaneRecord | None = None if tail is None or tail.value is None else decode(tail.value)
-        """The last committed record: what the outside may see."""
-        self.lane = self._recover(desired)
-        self._merged_end = self._reader.watermarks(self._merged, partition).end
+        try:
+            self._writer.fence()
+            for topic in (self._merged, self._state):
+                self._reader.require_decided(topic, partition)
+            tail = self._reader.read_tail(self._state, partition)
+            self.committed: LaneRecord | None = None if tail is None or tail.value is None else decode(tail.value)
+            """The last committed record: what the outside may see."""
+            self.lane = self._recover(LaneConfig.of(merge, partition, desired), desired.inputs)
+            self._merged_end = self._reader.watermarks(self._merged, partition).end
+        except BaseException:
+            self.close()
+            raise
+        self.recovery_seconds = time.perf_counter() - began
 
-    def _recover(self, desired: Desired) -> Lane:
-        if self.committed is None:
-            lane = Lane(self._policy, MINUS_INFINITY if desired.origin is None else desired.origin)
-            lane.open(self._merge)
+    def _recover(self, config: LaneConfig, wanted: Mapping[str, Attachment]) -> Lane:
+        record = self.committed
+        if record is None:
+            lane = Lane(config)
+            lane.open()
             return lane
-        recovery = Recovery(self.committed, desired.inputs, self._policy)
-        for elements in self._elements(self._merged, self.committed.merged_safe, None):
+        origin = MINUS_INFINITY if record.origin is None else record.origin
+        recovery = Recovery(msgspec.structs.replace(config, origin=origin), record, wanted)
+        for elements in self._merged_since(record.merged_safe):
             recovery.merged(elements)
-        lane = recovery.lane()
-        for name, each in recovery.to_refeed.items():
-            for elements in self._elements(each.topic, each.safe, each.position):
-                recovery.refeed(name, elements, done=False)
-            recovery.refeed(name, [], done=True)
-        return lane
+        return recovery.lane()
 
-    def _elements(self, topic: str, start: int, end: int | None) -> Iterator[list[Element]]:
-        batches = self._reader.read_range(topic, self.partition, start=start, end=end, batch_records=REFEED_RECORDS)
-        for batch in batches:
+    def _merged_since(self, start: int) -> Iterator[list[Element]]:
+        for batch in self._reader.read_range(self._merged, self.partition, start=start, batch_records=REFEED_RECORDS):
             elements, error = decode_batch([record.value for record in batch])
             if error is not None:
-                raise error  # it was read before: what was taken then can be decoded now
+                raise error  # we wrote it
             yield elements
 
-    def reconcile(self, inputs: Mapping[str, Attachment]) -> None:
-        """Attach and detach until the lane has the inputs that are wanted."""
+    def follow(self, wanted: Mapping[str, Attachment]) -> None:
+        """Attach and detach until the lane has the inputs that are wanted, and carry out orders."""
+        for name in self.lane.follow(wanted):
+            self._attach(name, wanted[name])
+
+    def _attach(self, name: str, wanted: Attachment) -> None:
+        topic = wanted.definition.topic
+        try:
+            low, until = self._extent(topic)
+        except RetryError:
+            return  # the next time
+        except BrokerError as error:
+            self.lane.attach_missing(name, wanted, str(error))
+            return
+        self.lane.attach(name, wanted, low=low, until=until)
+
+    def _extent(self, topic: str) -> tuple[int, int]:
+        """Return where the records of an input begin, and the offset after the last one."""
+        low = self._reader.watermarks(topic, self.partition).low
+        tail = self._reader.read_tail(topic, self.partition)
+        return low, low if tail is None else tail.offset + 1
+
+    def lose(self, topic: str, reason: BrokerError) -> None:
+        """Let go of the input whose records are gone; it comes back with its next hello if the topic is there."""
         for name, state in list(self.lane.inputs.items()):
-            if name not in inputs or inputs[name].attachment != state.attachment:
-                self.lane.detach(name)
-        for name, attachment in inputs.items():
-            if name not in self.lane.inputs:
-                self._attach(name, attachment)
+            if state.topic != topic or state.stop is not None:
+                continue
+            try:
+                if isinstance(reason, MissingTopic):
+                    raise reason
+                low, until = self._extent(topic)
+            except BrokerError:
+                self.lane.gap(name, str(reason))
+            else:
+                self.lane.gap(name, str(reason), low=low, until=until)
 
-    def _attach(self, name: str, attachment: Attachment) -> None:
-        definition = attachment.definition
-        low = self._reader.watermarks(definition.topic, self.partition).low
-        joins_at = MINUS_INFINITY if definition.joins_at is None else definition.joins_at
-        self.lane.attach(name, attachment.attachment, definition.topic, start=low, joins_at=joins_at)
-        if low > 0 and definition.joins_at is None:
-            self.lane.gap(name, f"the log begins at offset {low}: attach with joins_at, or wait for a hello")
-
-    def take(self, records: Mapping[str, list[Record]], *, now_ms: int) -> None:
+    def take(self, batches: Mapping[str, Batch]) -> None:
         """Process one batch: records by topic."""
-        self.lane.begin_batch(merged_end=self._merged_end, now_ms=now_ms)
-        topics = {state.topic: name for name, state in self.lane.inputs.items() if not state.verdict}
-        for topic, batch in records.items():
-            if topic in topics:
-                self.lane.take(topics[topic], batch)
+        now = now_ms()
+        self.lane.begin_batch(merged_end=self._merged_end, now_ms=now)
+        names = {state.topic: name for name, state in self.lane.inputs.items()}
+        for topic, batch in batches.items():
+            if topic in names:
+                self.lane.take(names[topic], batch.offsets, batch.values, now_ms=now)
 
-    def commit(self, *, control_offset: int) -> bool:
-        """Write what has changed, in one transaction; tell whether there was anything."""
-        prepared = self.lane.prepare(control_offset=control_offset)
+    def commit(self, *, control_offset: int) -> Prepared | None:
+        """Write what has changed, in one transaction, and return it; None if there was nothing.
+
+        Raises:
+            Fenced: another process has the lane.
+            BrokerError: the lane has to be taken over anew; what was not committed comes again.
+        """
+        now = now_ms()
+        prepared = self.lane.prepare(now_ms=now, owner=self._owner, control_offset=control_offset)
         if prepared is None:
-            return False
+            return None
         with self._writer.transaction():
-            self._writer.write(self._merged, self.partition, [(None, value) for value in prepared.values])
+            if prepared.values:
+                self._writer.write(self._merged, self.partition, [(None, value) for value in prepared.values])
+            if prepared.signals:
+                signals = [(signal.input.encode(), feedback.encode(signal)) for signal in prepared.signals]
+                self._writer.write(self._signals, self.partition, signals)
             self._writer.write(self._state, self.partition, [(LANE_KEY, encode(prepared.record))])
-        self.lane.committed()
+        self.lane.committed(now_ms=now)
         self.committed = prepared.record
-        self._merged_end = self._reader.watermarks(self._merged, self.partition).end
-        return True
+        self._note_merged_end(len(prepared.values))
+        return prepared
+
+    def _note_merged_end(self, written: int) -> None:
+        """Note where the merged topic ends, or a little before: counted, and asked for now and then (markers)."""
+        self._merged_end += written
+        self._commits += 1
+        if self._commits % ASK_EVERY_COMMITS == 0:
+            self._merged_end = max(self._merged_end, self._reader.watermarks(self._merged, self.partition).end)
 
     def close(self) -> None:
         """Drop the connections; what is not committed is lost, and comes again."""

@@ -1,230 +1,248 @@
-"""The loop: read all inputs of all lanes, merge, commit, again. The only thread that touches lanes.
+"""The loop of one merge: read all inputs of the lanes that this process owns, merge, commit, again. One thread.
 
-    step:  follow what is wanted  ->  poll  ->  each lane takes its records  ->  each lane commits
+    step:  which lanes are ours  ->  what is wanted  ->  poll  ->  lanes take their records  ->  lanes commit
 
-A lane whose transaction fails is thrown away and taken over anew, from what is committed. One input that is silent,
-slow or gone never holds the others: a poll returns whatever is there.
+The group of the merged topic says which lanes are ours (`GroupMember`); inputs are assigned by hand, so that attach and
+detach move no lane. A lane whose transaction fails is thrown away and taken over anew, from what is committed. An input
+that is silent, slow, paused or gone never holds the others: a poll returns whatever is there.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Final
 
-from lmerge import Hello
-from lmerge.codec import decode
-from lmerge.errors import MalformedRecord
-from lmerge.kafka import (
-    BrokerError,
-    KafkaSettings,
-    PartitionReader,
-    RebuildError,
-    Record,
-    RetryError,
-    TailReader,
-    TopicAdmin,
-    TopicSpec,
-)
-from services.merge import desired as decide
+from lmerge import LMergeError
+from lmerge.kafka import Batch, BrokerError, Fenced, GroupMember, KafkaSettings, Partition, PartitionReader
 from services.merge.control import Control
 from services.merge.definitions import Desired
-from services.merge.lane_runner import LaneRunner
-from services.merge.metrics import Metrics
-from services.merge.status import LaneStatus, lane_status
+from services.merge.lane_record import LaneRecord
+from services.merge.lane_runner import LaneRunner, now_ms
+from services.merge.logs import say
+from services.merge.metrics import MergeMetrics
+from services.merge.setup import fix_origin, make_topics
 
-POLL_SECONDS: Final = 0.02
-"""How long a step waits for records, and so about how often a lane commits: p50 latency is half of it plus 6 ms."""
+COMMIT_SECONDS: Final = 0.02
+"""A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
 
-STATE_CONFIG: Final = {
-    "cleanup.policy": "compact",
-    # Small segments: a successor reads what is not compacted yet, and by default that is up to a week.
-    "segment.bytes": "1048576",
-    "segment.ms": "10000",
-    "min.cleanable.dirty.ratio": "0.1",
-}
+POOL_THREADS: Final = 8
+"""Lanes commit at the same time; beyond 8 one broker gains nothing."""
 
+AGAIN_SECONDS: Final = 1.0
+"""Pause before a lane, or the whole loop, is begun anew after a failure."""
 
-class _Running:
-    """One merge that this process runs: its lanes, and the reader of their inputs."""
-
-    def __init__(self, settings: KafkaSettings, name: str, desired: Desired) -> None:
-        self.name = name
-        self.reader = PartitionReader(settings)
-        self.lanes = [LaneRunner(settings, name, p, desired) for p in range(desired.definition.partitions)]
-
-    def follow(self, desired: Desired) -> None:
-        """Attach and detach inputs, and read what the lanes want to read."""
-        for runner in self.lanes:
-            runner.reconcile(desired.inputs)
-        self.read_on()
-
-    def read_on(self) -> None:
-        """Let the reader have exactly the partitions that the lanes want."""
-        wanted = {
-            where: offset for runner in self.lanes for where, offset in runner.lane.reads(runner.partition).items()
-        }
-        gone = [where for where in self.reader.partitions if where not in wanted]
-        if gone:
-            self.reader.remove(*gone)
-        missing = {where: offset for where, offset in wanted.items() if where not in self.reader.partitions}
-        if missing:
-            self.reader.add(missing)
-
-    def close(self) -> None:
-        self.reader.close()
-        for runner in self.lanes:
-            runner.close()
+FENCED_SECONDS: Final = 5.0
+"""Pause after being fenced: the group needs a moment to tell us that the lane is another's."""
 
 
 class MergeLoop:
-    """Runs every merge that is wanted.
+    """Runs the lanes of one merge that this process owns.
 
     Args:
         settings: the cluster.
         control: the desired state.
         metrics: what to count.
+        name: the merge.
+        owner: the name of this process, for people.
+        session_ms: after how long without a sign of life another process takes the lanes over.
     """
 
-    def __init__(self, settings: KafkaSettings, control: Control, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        control: Control,
+        metrics: MergeMetrics,
+        name: str,
+        *,
+        owner: str,
+        session_ms: int,
+    ) -> None:
+        self.name = name
         self._settings = settings
         self._control = control
         self._metrics = metrics
-        self._admin = TopicAdmin(settings)
-        self._running: dict[str, _Running] = {}
-        self._followed: Mapping[str, Desired] = {}
+        self._owner = owner
+        self._session_ms = session_ms
         self._stop = threading.Event()
-        self.is_running = False
-        self.status: Mapping[str, list[LaneStatus]] = MappingProxyType({})
-        """What is committed, by merge and lane; replaced as a whole, so that any thread may read it."""
+        self._lanes: dict[int, LaneRunner] = {}
+        # Lanes that could not be run: not before this time of the monotonic clock again.
+        self._not_before: dict[int, float] = {}
+        self._followed: Desired | None = None
+        self._commit_at = 0.0
 
     def stop(self) -> None:
         """Ask the loop to end after the present step; callable from anywhere."""
         self._stop.set()
 
+    @property
+    def records(self) -> Mapping[int, LaneRecord]:
+        """The last committed record of every lane that this process owns."""
+        return {p: runner.committed for p, runner in self._lanes.copy().items() if runner.committed is not None}
+
+    @property
+    def lanes_owned(self) -> int:
+        """How many lanes this process owns."""
+        return len(self._lanes)
+
     def run(self) -> None:
-        """Go on until `stop`.
-
-        Raises:
-            BrokerError: one that no repetition helps against, such as being fenced by another process.
-        """
-        self.is_running = True
-        try:
-            while not self._stop.is_set():
-                self._step()
-        finally:
-            self.is_running = False
-            for name in list(self._running):
-                self._end(name)
-
-    def _step(self) -> None:
-        self._follow()
-        if not self._running:
-            self._stop.wait(POLL_SECONDS)
-        for name, running in list(self._running.items()):
+        """Go on until `stop`; what fails is begun anew."""
+        while not self._stop.is_set():
             try:
-                self._advance(running)
-            except (RebuildError, RetryError):
-                self._end(name)  # what was not committed comes again: the next step takes the lanes over anew
-                self._followed = {}
-        self._show()
+                self._run()
+            except LMergeError as error:
+                self._failed("merge_failed", error)
+            except Exception as error:  # noqa: BLE001  # a defect of ours must not end the other merges, nor be silent
+                say("defect", level=logging.ERROR, failure=error, merge=self.name)
+            self._stop.wait(AGAIN_SECONDS)
+
+    def _run(self) -> None:
+        desired = self._wanted()
+        if desired is None:
+            return
+        make_topics(self._settings, self.name, desired)
+        if not fix_origin(self._settings, self._control, self.name):
+            return  # no input has said anything yet
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=f"commit-{self.name}"))
+            reader = stack.enter_context(PartitionReader(self._settings))
+            group = f"lmerge.{self.name}"
+            member = stack.enter_context(GroupMember(self._settings, group, session_ms=self._session_ms))
+            member.subscribe([desired.definition.merged(self.name)])
+            stack.callback(lambda: self._leave(list(self._lanes)))
+            while not self._stop.is_set() and self._wanted() is not None:
+                self._step(member, reader, pool)
+            self._commit(pool)
+
+    def _wanted(self) -> Desired | None:
+        return self._control.desired.get(self.name)
+
+    # -- one step: this is the whole path
+
+    def _step(self, member: GroupMember, reader: PartitionReader, pool: ThreadPoolExecutor) -> None:
+        if not self._lanes:
+            member.poll(COMMIT_SECONDS)
+        self._own(member, pool)
+        self._follow()
+        batches = self._poll(reader)
+        for partition, runner in self._lanes.items():
+            mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
+            if mine:
+                runner.take(mine)
+                self._metrics.took(mine.values())
+        self._read_on(reader)
+        if time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + COMMIT_SECONDS
+            self._commit(pool)
+
+    def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
+        """Take over the lanes that have become ours, and leave those that are another's."""
+        member.poll(0)
+        ours = {partition for _, partition in member.owned}
+        self._leave([partition for partition in self._lanes if partition not in ours])
+        now = time.monotonic()
+        new = [p for p in sorted(ours) if p not in self._lanes and self._not_before.get(p, 0.0) <= now]
+        desired = self._wanted()
+        if not new or desired is None:
+            return
+        self._control.follow()  # at least as far as the lanes' last owner had (RS 1.5)
+        for runner in pool.map(lambda p: self._take_over(p, desired), new):
+            if runner is not None:
+                self._lanes[runner.partition] = runner
+        self._followed = None
+
+    def _take_over(self, partition: int, desired: Desired) -> LaneRunner | None:
+        try:
+            runner = LaneRunner(self._settings, self._owner, self.name, partition, desired)
+        except LMergeError as error:
+            self._not_before[partition] = time.monotonic() + AGAIN_SECONDS
+            self._failed("take_over_failed", error, lane=partition)
+            return None
+        seconds = runner.recovery_seconds
+        self._metrics.recovery_seconds.observe(seconds)
+        say(
+            "took_over",
+            merge=self.name,
+            lane=partition,
+            seconds=round(seconds, 3),
+            live=runner.lane.merge.stats().nodes,
+        )
+        return runner
 
     def _follow(self) -> None:
-        desired = self._control.desired
-        if desired is self._followed:
+        """Attach and detach inputs, if something has changed."""
+        desired = self._wanted()
+        if desired is None or desired is self._followed:
             return
-        for name in [name for name in self._running if name not in desired]:
-            self._end(name)
-        for name in desired:
-            self._follow_merge(name)
-        self._followed = desired if all(name in self._running for name in self._control.desired) else {}
+        for runner in self._lanes.values():
+            runner.follow(desired.inputs)
+        waiting = any(name not in runner.lane.inputs for runner in self._lanes.values() for name in desired.inputs)
+        self._followed = None if waiting else desired
 
-    def _follow_merge(self, name: str) -> None:
-        desired = self._control.desired[name]
-        if name not in self._running:
-            self._make_topics(name, desired)
-            if not desired.origin_fixed and not self._fix_origin(name, desired):
-                return  # no input has said anything yet
-            self._running[name] = _Running(self._settings, name, self._control.desired[name])
-        self._running[name].follow(self._control.desired[name])
-
-    def _make_topics(self, name: str, desired: Desired) -> None:
-        definition = desired.definition
-        self._admin.ensure(
-            TopicSpec(definition.merged(name), definition.partitions),
-            TopicSpec(definition.state(name), definition.partitions, config=STATE_CONFIG),
-        )
-
-    def _fix_origin(self, name: str, desired: Desired) -> bool:
-        """Let the merge begin where its first input does (RS 5.6); False while that has not said anything."""
-        with TailReader(self._settings) as reader:
-            for attachment in desired.inputs.values():
-                definition = attachment.definition
-                origin = definition.joins_at
-                if origin is None:
-                    low = reader.watermarks(definition.topic, 0).low
-                    first = next(iter(reader.read_range(definition.topic, 0, start=low, batch_records=1)), None)
-                    if first is None:
-                        continue
-                    origin = _joins_at(first[0])
-                self._control.change(name, lambda now, origin=origin: decide.fix_origin(now, name, origin))  # type: ignore[misc]
-                return True
-        return False
-
-    def _advance(self, running: _Running) -> None:
-        """Read once and commit once."""
-        batches: dict[tuple[int, str], list[Record]] = {}
+    def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
         try:
-            records = running.reader.poll(POLL_SECONDS)
+            return reader.poll_batches(max(0.0, self._commit_at - time.monotonic()))
         except BrokerError as error:
-            self._note_gaps(running, error)
-            records = []
-        for record in records:
-            batches.setdefault((record.partition, record.topic), []).append(record)
-        for runner in running.lanes:
-            mine = {topic: batch for (partition, topic), batch in batches.items() if partition == runner.partition}
-            runner.take(mine, now_ms=time.time_ns() // 1_000_000)
-            began = time.perf_counter()
-            if runner.commit(control_offset=self._control.offset):
-                self._metrics.commit_seconds.observe(time.perf_counter() - began)
-                self._metrics.transactions.labels(running.name, str(runner.partition)).inc()
-            self._count(running.name, runner, mine)
-        running.read_on()
+            failed = reader.failed
+            if not failed:
+                raise
+            for (topic, partition), reason in failed.items():
+                if partition in self._lanes:
+                    self._lanes[partition].lose(topic, reason)
+                reader.remove((topic, partition))
+            say("records_gone", level=logging.WARNING, merge=self.name, text=str(error))
+            return {}
 
-    def _count(self, merge: str, runner: LaneRunner, records: Mapping[str, list[Record]]) -> None:
-        lane = str(runner.partition)
-        for name, state in runner.lane.inputs.items():
-            if state.topic in records:
-                self._metrics.elements_in.labels(merge, lane, name).inc(len(records[state.topic]))
-        stats = runner.lane.stats()
-        self._metrics.live_nodes.labels(merge, lane).set(stats.nodes)
-        self._metrics.divergences.labels(merge, lane).set(stats.divergences)
+    def _read_on(self, reader: PartitionReader) -> None:
+        """Let the reader have exactly the partitions that the lanes want, from where they want them."""
+        wanted: dict[Partition, int] = {}
+        moved: list[Partition] = []
+        for partition, runner in self._lanes.items():
+            lane = runner.lane
+            wanted.update({(topic, partition): offset for topic, offset in lane.reads().items()})
+            moved += [(lane.inputs[name].topic, partition) for name in lane.moved]
+            lane.moved.clear()
+        present = reader.partitions
+        gone = [where for where in present if where not in wanted] + [where for where in moved if where in present]
+        if gone:
+            reader.remove(*gone)
+        missing = {where: offset for where, offset in wanted.items() if where not in present or where in gone}
+        if missing:
+            reader.add(missing)
 
-    def _note_gaps(self, running: _Running, error: BrokerError) -> None:
-        """Stop the inputs whose partitions have failed, and no other; a broker that is away for a moment is no gap."""
-        failed = running.reader.failed
-        if not failed:
-            raise error
-        for runner in running.lanes:
-            for name, state in list(runner.lane.inputs.items()):
-                reason = failed.get((state.topic, runner.partition))
-                if reason is not None and not state.verdict:
-                    runner.lane.gap(name, str(reason))
+    def _commit(self, pool: ThreadPoolExecutor) -> None:
+        """Let every lane commit what it has, at the same time."""
+        for partition, failure in pool.map(self._commit_lane, list(self._lanes.values())):
+            if failure is None:
+                continue
+            self._failed("commit_failed", failure, lane=partition)
+            self._metrics.transactions.labels(self.name, str(partition), "failed").inc()
+            pause = FENCED_SECONDS if isinstance(failure, Fenced) else AGAIN_SECONDS
+            self._not_before[partition] = time.monotonic() + pause
+            self._lanes.pop(partition).close()
 
-    def _show(self) -> None:
-        shown = {name: [lane_status(r.committed) for r in running.lanes] for name, running in self._running.items()}
-        for name, lanes in shown.items():
-            for partition, status in enumerate(lanes):
-                self._metrics.show(name, partition, status)
-        self.status = MappingProxyType(shown)
+    def _commit_lane(self, runner: LaneRunner) -> tuple[int, BrokerError | None]:
+        began = time.perf_counter()
+        try:
+            prepared = runner.commit(control_offset=self._control.offset)
+        except BrokerError as error:
+            return runner.partition, error
+        if prepared is not None:
+            self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, now_ms())
+        for kind, name, text in runner.lane.happenings:
+            self._metrics.happened(kind, name)
+            say(kind, merge=self.name, lane=runner.partition, input=name, text=text)
+        runner.lane.happenings.clear()
+        return runner.partition, None
 
-    def _end(self, name: str) -> None:
-        self._running.pop(name).close()
+    def _leave(self, partitions: list[int]) -> None:
+        """Let go of lanes; what they have not committed comes again, to whoever has them next."""
+        for partition in partitions:
+            self._lanes.pop(partition).close()
+            say("left", merge=self.name, lane=partition)
 
-
-def _joins_at(record: Record) -> int | None:
-    try:
-        element = decode(record.value)
-    except MalformedRecord:
-        return None
-    return element.joins_at if isinstance(element, Hello) else None
+    def _failed(self, event: str, error: LMergeError, *, lane: int | None = None) -> None:
+        self._metrics.failures.labels(self.name, event).inc()
+        say(event, level=logging.WARNING, merge=self.name, lane=lane, text=str(error))

@@ -1,55 +1,235 @@
-"""The metrics of the merge service: one object, set by the loop, read by Prometheus."""
+"""The metrics of the merge service. `docs/metrics.md` promises them; a test holds the two together.
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+What is in a committed lane record is shown from there, by a collector, so that it survives a change of owner and
+disappears with its lane or input. What is measured on the way (latencies, transactions, failures) is counted here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from lmerge import INFINITY
-from services.merge.status import LaneStatus
+from lmerge.kafka import Batch
+from services.merge.definitions import Desired
+from services.merge.lane import Prepared
+from services.merge.lane_record import InputRecord, LaneRecord
+from services.merge.lane_runner import now_ms
+from services.merge.status import InputStatus, LaneStatus, lane_status
+
+_SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
 
 
 class Metrics:
-    """What is measured. Names carry their unit; labels are `merge`, `lane`, `input`."""
+    """All metrics of one process, and the registry that holds them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         lane = ["merge", "lane"]
-        self.elements_in = Counter(
-            "lmerge_elements_in", "Input records that a lane has processed.", [*lane, "input"], registry=self.registry
-        )
-        self.transactions = Counter(
-            "lmerge_transactions", "Transactions that a lane has committed.", lane, registry=self.registry
+        self.latency = Histogram(
+            "lmerge_merge_latency_seconds",
+            "From the timestamp of the oldest input record of a transaction to its commit.",
+            ["merge"],
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self.commit_seconds = Histogram(
             "lmerge_commit_seconds",
-            "How long a transaction takes from begin to committed.",
-            registry=self.registry,
-            buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2, 10),
-        )
-        self.stable = Gauge(
-            "lmerge_stable_milliseconds", "The merged stable, in application time.", lane, registry=self.registry
-        )
-        self.input_lag = Gauge(
-            "lmerge_input_lag_milliseconds",
-            "How far an input's stable is behind the merged one, in application time.",
-            [*lane, "input"],
+            "How long a transaction takes, from begin to committed.",
+            ["merge"],
+            buckets=_SECONDS,
             registry=self.registry,
         )
-        self.input_joined = Gauge(
-            "lmerge_input_joined", "1 while an input is joined.", [*lane, "input"], registry=self.registry
-        )
-        self.live_nodes = Gauge("lmerge_live_nodes", "Events that are not final.", lane, registry=self.registry)
-        self.divergences = Gauge(
-            "lmerge_divergences",
-            "Contradictions between inputs since this process owns the lane.",
-            lane,
+        self.output_gap = Histogram(
+            "lmerge_output_gap_seconds",
+            "Time between two commits of a lane with merged elements in them.",
+            ["merge"],
+            buckets=(*_SECONDS, 300),
             registry=self.registry,
+        )
+        self.recovery_seconds = Histogram(
+            "lmerge_recovery_seconds",
+            "How long taking a lane over took, from fencing to ready.",
+            ["merge"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.transactions = Counter(
+            "lmerge_transactions",
+            "Transactions of a lane, by outcome: committed or failed.",
+            [*lane, "outcome"],
+            registry=self.registry,
+        )
+        self.failures = Counter(
+            "lmerge_failures",
+            "What this process had to begin anew: merge_failed, take_over_failed, commit_failed.",
+            ["merge", "event"],
+            registry=self.registry,
+        )
+        self.happenings = Counter(
+            "lmerge_input_happenings",
+            "What happened to inputs: joined, quarantined, released, gap, divergence, fast-forward.",
+            ["merge", "input", "kind"],
+            registry=self.registry,
+        )
+        self.http_requests = Counter(
+            "lmerge_http_requests", "REST calls, by method and status.", ["method", "status"], registry=self.registry
         )
 
-    def show(self, merge: str, partition: int, status: LaneStatus) -> None:
-        """Set the gauges of a lane."""
-        lane = str(partition)
-        if status.stable is not None and status.stable != INFINITY:
-            self.stable.labels(merge, lane).set(status.stable)
-        for name, each in status.inputs.items():
-            self.input_joined.labels(merge, lane, name).set(each.membership == "joined")
-            if each.lag_ms is not None:
-                self.input_lag.labels(merge, lane, name).set(each.lag_ms)
+    def of(self, merge: str) -> "MergeMetrics":
+        """Return the metrics of one merge."""
+        return MergeMetrics(self, merge)
+
+
+class MergeMetrics:
+    """The metrics of one merge, for its loop."""
+
+    def __init__(self, metrics: Metrics, merge: str) -> None:
+        self._merge = merge
+        self._metrics = metrics
+        self._latency = metrics.latency.labels(merge)
+        self._commit_seconds = metrics.commit_seconds.labels(merge)
+        self._output_gap = metrics.output_gap.labels(merge)
+        self.recovery_seconds = metrics.recovery_seconds.labels(merge)
+        self.transactions = metrics.transactions
+        self.failures = metrics.failures
+        self._oldest_ms: int | None = None
+        self._output_at_ms: dict[int, int] = {}
+
+    def took(self, batches: Iterable[Batch]) -> None:
+        """Note how old the oldest record is that waits for the next commit."""
+        oldest = min(batch.first_timestamp for batch in batches)
+        self._oldest_ms = oldest if self._oldest_ms is None else min(self._oldest_ms, oldest)
+
+    def committed(self, lane: int, prepared: Prepared, seconds: float, at_ms: int) -> None:
+        """Note a transaction."""
+        self._commit_seconds.observe(seconds)
+        self.transactions.labels(self._merge, str(lane), "committed").inc()
+        if prepared.values:
+            before = self._output_at_ms.get(lane)
+            if before is not None:
+                self._output_gap.observe(max(0, at_ms - before) / 1000)
+            self._output_at_ms[lane] = at_ms
+            if self._oldest_ms is not None:
+                self._latency.observe(max(0, at_ms - self._oldest_ms) / 1000)
+                self._oldest_ms = None
+
+    def happened(self, kind: str, name: str) -> None:
+        """Note what happened to an input."""
+        self._metrics.happenings.labels(self._merge, name, kind).inc()
+
+
+class OwnedLanes(Protocol):
+    """A merge with the lanes of it that this process owns."""
+
+    @property
+    def name(self) -> str:
+        """The merge."""
+
+    @property
+    def records(self) -> Mapping[int, LaneRecord]:
+        """The last committed record of every lane that this process owns."""
+
+
+class LaneCollector(Collector):
+    """Shows what the committed lane records of this process say.
+
+    Args:
+        loops: the merges that this process runs.
+        desired: what is wanted of them.
+    """
+
+    def __init__(self, loops: Callable[[], Iterable[OwnedLanes]], desired: Callable[[], Mapping[str, Desired]]) -> None:
+        self._loops = loops
+        self._desired = desired
+
+    def collect(self) -> Iterator[Metric]:
+        """Give the metrics as of now."""
+        families = _Families()
+        for loop in self._loops():
+            desired = self._desired().get(loop.name)
+            records = loop.records
+            families.lanes_owned.add_metric([loop.name], len(records))
+            for lane, record in records.items() if desired is not None else ():
+                assert desired is not None
+                families.add(loop.name, str(lane), record, lane_status(record, desired, now_ms=now_ms()))
+        yield from families.all()
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["merge", *labels])
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=["merge", *labels])
+
+
+class _Families:
+    """The metrics of one scrape."""
+
+    def __init__(self) -> None:
+        each = ("lane", "input")
+        self.lanes_owned = _gauge("lmerge_lanes_owned", "Lanes that this process runs.")
+        self.running = _gauge("lmerge_lane_running", "1 while a lane runs, 0 while it is stalled.", "lane")
+        self.stable = _gauge("lmerge_stable_milliseconds", "The merged stable, in application time.", "lane")
+        self.may_die = _gauge(
+            "lmerge_inputs_may_die", "How many joined inputs may die now without a gap; -1: none is joined.", "lane"
+        )
+        self.live = _gauge("lmerge_live_nodes", "Events that are not final.", "lane")
+        self.safe_age = _gauge(
+            "lmerge_safe_point_age_seconds",
+            "How far back a successor has to read; must stay below the retention of the topics.",
+            "lane",
+        )
+        self.out = _counter("lmerge_elements_out", "Merged elements, by kind.", "lane", "kind")
+        self.leaders = _counter("lmerge_leader_changes", "How often another input took the lead.", "lane")
+        self.signals = _counter("lmerge_feedback_signals", "Signals that told an input to skip ahead.", "lane")
+        self.divergences = _counter("lmerge_divergences", "Contradictions between inputs.", "lane")
+        self.taken = _counter("lmerge_elements_in", "Elements taken of an input, by kind.", *each, "kind")
+        self.dropped = _counter("lmerge_elements_dropped", "Elements without effect, by reason.", *each, "reason")
+        self.own_stable = _gauge("lmerge_input_stable_milliseconds", "An input's own stable.", *each)
+        self.lag = _gauge("lmerge_input_lag_milliseconds", "How far it is behind the merged stable.", *each)
+        self.joined = _gauge("lmerge_input_joined", "1 while an input is joined.", *each)
+        self.condition = _gauge(
+            "lmerge_input_condition", "1 while an input is lagging, silent, paused, quarantined.", *each, "condition"
+        )
+        self.gap = _gauge("lmerge_input_gap", "1 while an input's records are gone.", *each)
+
+    def add(self, merge: str, lane: str, record: LaneRecord, status: LaneStatus) -> None:
+        where = [merge, lane]
+        self.running.add_metric(where, status.state == "running")
+        _add_instant(self.stable, where, record.max_stable)
+        joined = sum(each.membership == "joined" for each in status.inputs.values())
+        self.may_die.add_metric(where, joined - 1)
+        self.live.add_metric(where, record.nodes)
+        self.safe_age.add_metric(where, status.safe_point_age_ms / 1000)
+        for kind in ("inserts", "adjusts", "stables"):
+            self.out.add_metric([*where, kind], getattr(record.out, kind))
+        self.leaders.add_metric(where, record.leader_changes)
+        self.signals.add_metric(where, record.signals)
+        self.divergences.add_metric(where, record.divergences)
+        for name, each in record.inputs.items():
+            self._add_input([merge, lane, name], each, status.inputs[name])
+
+    def _add_input(self, where: list[str], record: InputRecord, status: InputStatus) -> None:
+        for kind in ("inserts", "adjusts", "stables"):
+            self.taken.add_metric([*where, kind], getattr(record.counts, kind))
+        for reason, count in record.counts.dropped.items():
+            self.dropped.add_metric([*where, reason], count)
+        _add_instant(self.own_stable, where, record.own_stable)
+        _add_instant(self.lag, where, status.lag_ms)
+        self.joined.add_metric(where, status.membership == "joined")
+        self.gap.add_metric(where, status.membership == "gap")
+        for condition in ("lagging", "silent", "paused", "quarantined"):
+            self.condition.add_metric([*where, condition], condition in status.conditions)
+
+    def all(self) -> Iterator[Metric]:
+        yield from vars(self).values()
+
+
+def _add_instant(family: GaugeMetricFamily, where: list[str], instant: int | None) -> None:
+    if instant is not None and instant != INFINITY:
+        family.add_metric(where, instant)

@@ -1,0 +1,88 @@
+"""What has to be there before a merge can run: its topics, and the place where it begins."""
+
+from typing import Final
+
+from lmerge import MINUS_INFINITY, Hello
+from lmerge.codec import decode
+from lmerge.kafka import KafkaSettings, MissingTopic, TailReader, TopicAdmin, TopicSpec, WrongPartitions
+from services.merge import desired as decide
+from services.merge.control import Control
+from services.merge.definitions import Desired, MergeDefinition
+from services.merge.lane_input import is_hello
+
+STATE_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    # Small segments: a successor reads what is not compacted yet, and by default that is up to a week.
+    "segment.bytes": "1048576",
+    "segment.ms": "10000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+def topic_specs(name: str, definition: MergeDefinition) -> list[TopicSpec]:
+    """Return the topics that a merge owns, as they should be."""
+    return [
+        TopicSpec(definition.merged(name), definition.partitions),
+        TopicSpec(definition.state(name), definition.partitions, config=STATE_CONFIG),
+        TopicSpec(definition.signals(name), definition.partitions),
+    ]
+
+
+def make_topics(settings: KafkaSettings, name: str, desired: Desired) -> None:
+    """Make the topics of a merge, or see that somebody has.
+
+    Raises:
+        MissingTopic: it is not there, and the definition says that others make it.
+        WrongPartitions: it has another number of partitions than the merge.
+    """
+    admin = TopicAdmin(settings)
+    specs = topic_specs(name, desired.definition)
+    if desired.definition.create_topics:
+        admin.ensure(*specs)
+        return
+    for spec in specs:
+        has = admin.describe(spec.name)[spec.name].partitions
+        if has != spec.partitions:
+            raise WrongPartitions(f"topic {spec.name} has {has} partitions, merge {name} needs {spec.partitions}")
+
+
+def fix_origin(settings: KafkaSettings, control: Control, name: str) -> bool:
+    """Let the merge begin where its first input does (RS 5.6); False while no input has said anything."""
+    desired = control.desired.get(name)
+    if desired is None or desired.origin_fixed:
+        return desired is not None
+    with TailReader(settings) as reader:
+        for each, attachment in desired.inputs.items():
+            definition = attachment.definition
+            try:
+                hello, is_empty = _newest_hello(reader, definition.topic)
+            except MissingTopic:
+                continue
+            if is_empty and definition.joins_at is None:
+                continue
+            origin = definition.joins_at
+            if hello is not None:
+                origin = None if hello.joins_at == MINUS_INFINITY else hello.joins_at
+            feed = "" if hello is None else hello.feed
+            control.change(
+                name,
+                lambda now, origin=origin, feed=feed: decide.fix_origin(now, name, origin, feed),  # type: ignore[misc]
+                by="merge service",
+                what="fix origin",
+                why=f"input {each} is the first that has said something",
+            )
+            return True
+    return False
+
+
+def _newest_hello(reader: TailReader, topic: str) -> tuple[Hello | None, bool]:
+    """Return the newest hello in the first partition, and whether that is empty; what lies before it is void."""
+    newest: bytes | None = None
+    is_empty = True
+    for batch in reader.read_range(topic, 0, start=reader.watermarks(topic, 0).low):
+        for record in batch:
+            is_empty = False
+            if is_hello(record.value):
+                newest = record.value
+    element = None if newest is None else decode(newest)
+    return element if isinstance(element, Hello) else None, is_empty

@@ -1,0 +1,90 @@
+"""Runs a loop, in a thread of its own, for every merge that is wanted."""
+
+import logging
+import threading
+from typing import Final
+
+from lmerge import LMergeError
+from lmerge.kafka import KafkaSettings
+from services.merge.control import Control
+from services.merge.logs import say
+from services.merge.loop import MergeLoop
+from services.merge.metrics import LaneCollector, Metrics
+
+FOLLOW_SECONDS: Final = 0.2
+"""How soon a change that another process wrote is seen."""
+
+
+class Supervisor:
+    """Follows the desired state: one loop for each merge.
+
+    Args:
+        settings: the cluster.
+        control: the desired state.
+        metrics: what to count.
+        owner: the name of this process, for people.
+        session_ms: after how long without a sign of life another process takes lanes over.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, control: Control, metrics: Metrics, *, owner: str, session_ms: int
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._metrics = metrics
+        self._owner = owner
+        self._session_ms = session_ms
+        self._running: dict[str, tuple[MergeLoop, threading.Thread]] = {}
+        self._stop = threading.Event()
+        self.is_running = False
+        metrics.registry.register(LaneCollector(self._loops, lambda: control.desired))
+
+    def stop(self) -> None:
+        """Ask everything to end; callable from anywhere."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Go on until `stop`."""
+        self.is_running = True
+        try:
+            while not self._stop.is_set():
+                self._follow()
+                self._stop.wait(FOLLOW_SECONDS)
+        finally:
+            self.is_running = False
+            self._end(list(self._running))
+
+    def _loops(self) -> list[MergeLoop]:
+        return [loop for loop, _ in list(self._running.values())]
+
+    def _follow(self) -> None:
+        try:
+            self._control.follow()
+        except LMergeError as error:  # what is known goes on: lanes need no control topic to run
+            say("control_unreadable", level=logging.WARNING, text=str(error))
+        desired = self._control.desired
+        self._end([name for name in self._running if name not in desired])
+        for name in desired:
+            if name not in self._running:
+                self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        loop = MergeLoop(
+            self._settings,
+            self._control,
+            self._metrics.of(name),
+            name,
+            owner=self._owner,
+            session_ms=self._session_ms,
+        )
+        thread = threading.Thread(target=loop.run, name=f"merge-{name}", daemon=True)
+        self._running[name] = loop, thread
+        thread.start()
+
+    def _end(self, names: list[str]) -> None:
+        ending = [self._running[name] for name in names]
+        for loop, _ in ending:
+            loop.stop()
+        for loop, thread in ending:
+            thread.join(timeout=30)
+            self._running.pop(loop.name, None)
