@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check format test-fast coverage simulation test test-long integration demo bench bench-codec bench-core up down stack stack-stop stack-status clean
+.PHONY: help setup lock check format openapi test-fast coverage simulation test test-long integration demo bench bench-codec bench-core up down stack stack-stop stack-status clean
 
 help:  ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -32,6 +32,9 @@ check: setup  ## format, lint, types, import contracts
 
 format: setup  ## format the code
 	$(BIN)/ruff format .
+
+openapi: setup  ## write docs/openapi.json anew
+	$(BIN)/python -m services.merge.api.openapi > docs/openapi.json
 
 test-fast: setup  ## unit, property and golden tests, under 2 minutes
 	$(BIN)/pytest -n 2 --dist worksteal

@@ -12,7 +12,7 @@ import click
 from lmerge.errors import LMergeError, UsageError
 from lmerge.feed import FeedDefinition
 from lmerge.kafka import Fenced, KafkaSettings, MissingTopic, WrongPartitions
-from services.heartbeat.log import log
+from services.log import log
 from services.heartbeat.service import HeartbeatService, Pace
 from services.heartbeat.takeover import Start
 

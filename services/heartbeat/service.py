@@ -12,7 +12,7 @@ import msgspec
 
 from lmerge.feed import Cut, CutMaker, FeedDefinition, Heartbeat, Row, SourceCounts, read_timestamp
 from lmerge.kafka import KafkaSettings, PartitionReader, RebuildError, RetryError, TopicAdmin, TransactionalWriter
-from services.heartbeat.log import log
+from services.log import log
 from services.heartbeat.takeover import Start, take_over
 from services.heartbeat.topics import FeedTopics, look, prepare, require_feed
 

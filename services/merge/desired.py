@@ -33,6 +33,10 @@ class TooWeak(Conflict):
     """An input promises less than the algorithm needs."""
 
 
+class TooFar(Conflict):
+    """An input was to skip beyond what is committed in every lane."""
+
+
 def resolve(definition: MergeDefinition) -> tuple[Algorithm, str]:
     """Return the algorithm that a definition comes to, and why (design section 6)."""
     if definition.algorithm != "auto":
@@ -77,7 +81,8 @@ def put_input(now: Desired | None, merge: str, name: str, definition: InputDefin
     for other, attached in now.inputs.items():
         if attached.definition.topic == definition.topic:
             raise Conflict(f"topic {definition.topic} is that of input {other}; give each input a topic of its own")
-    if definition.topic == now.definition.merged(merge):
+    mine = now.definition
+    if definition.topic in (mine.merged(merge), mine.state(merge), mine.signals(merge)):
         raise Conflict(f"topic {definition.topic} is what merge {merge} writes: it cannot read it")
     _require_strength(now, merge, name, definition)
     return _with_input(now, name, Attachment(attachment=new_id(), definition=definition))
@@ -134,13 +139,13 @@ def fast_forward(
 
     Raises:
         NotFound: there is no such merge or input.
-        Conflict: the merge has not come that far, so what would be skipped may still matter (RS 8.1).
+        TooFar: the merge has not come that far, so what would be skipped may still matter (RS 8.1).
     """
     now = _existing(now, merge)
     attachment = _attached(now, merge, name)
     if committed is None or before > committed:
         reached = "nowhere yet" if committed is None else f"to {committed}"
-        raise Conflict(
+        raise TooFar(
             f"merge {merge} has come {reached}: an input may skip no further than what is committed in every lane"
         )
     order = FastForward(id=new_id(), before=before)
@@ -156,6 +161,15 @@ def release(now: Desired | None, merge: str, name: str, *, skip_record: bool, ne
     now = _existing(now, merge)
     order = Release(id=new_id(), skip_record=skip_record)
     return _with_input(now, name, _attached(now, merge, name).model_copy(update={"release": order}))
+
+
+def delete_merge(now: Desired | None, merge: str) -> None:
+    """Remove a merge.
+
+    Raises:
+        NotFound: there is no such merge.
+    """
+    _existing(now, merge)
 
 
 def fix_origin(now: Desired | None, merge: str, origin: int | None, feed: str) -> Desired:

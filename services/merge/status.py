@@ -1,8 +1,8 @@
 """What the service shows of its lanes, decided from committed lane records alone (E21), by REST and metrics alike."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from lmerge import INFINITY
 from services.merge.definitions import Desired
@@ -10,6 +10,13 @@ from services.merge.lane_record import Counts, InputRecord, LaneRecord
 
 Membership = Literal["joining", "joined", "gap", "leaving"]
 Condition = Literal["lagging", "silent", "paused", "quarantined"]
+
+Time = Annotated[
+    int,
+    PlainSerializer(lambda t: "+inf" if t == INFINITY else t, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "+inf"}]}, mode="serialization"),
+]
+"""Application time in milliseconds; in JSON a stable that closes the stream is the string "+inf"."""
 
 SILENT_MS = 30_000
 """An input of which nothing came for so long is called silent, if another one spoke meanwhile."""
@@ -38,24 +45,27 @@ class InputStatus(_Model):
     conditions: list[Condition] = []
     incarnation: int = 0
     plan: str = ""
-    joins_at: int | None = None
-    stable: int | None = None
+    joins_at: Time | None = None
+    stable: Time | None = None
     lag_ms: int | None = None
     """How far its stable is behind the merged one; null where one of them has none."""
     position: int = 0
     reason: str | None = None
     """Why it is stopped or waits, and what would end it."""
-    fast_forwarded_to: int | None = None
+    fast_forwarded_to: Time | None = None
     counts: CountsView = CountsView(inserts=0, adjusts=0, stables=0, dropped={})
 
 
 class DivergenceView(_Model):
     """One contradiction between inputs."""
 
+    lane: int
     payload: str
     vs: int
     claims: dict[str, str]
+    """What each input says about the event."""
     odd_one_out: str | None
+    """The input that stands alone against a majority, if there is one."""
 
 
 class LaneStatus(_Model):
@@ -65,7 +75,7 @@ class LaneStatus(_Model):
     reason: str | None = None
     """Why it is not running, and what would end it."""
     owner: str = ""
-    stable: int | None = None
+    stable: Time | None = None
     leader: str | None = None
     may_die: int = 0
     """How many of the joined inputs may die now without a gap."""

@@ -1,4 +1,4 @@
-"""What the service says: one line of JSON per event, on standard error."""
+"""What a service says: one line of JSON per event, on standard error."""
 
 import sys
 from datetime import UTC, datetime

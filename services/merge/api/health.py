@@ -1,0 +1,54 @@
+"""Liveness, readiness and metrics: for machines, without a token."""
+
+from fastapi import APIRouter, Response
+from prometheus_client import generate_latest
+from pydantic import BaseModel, ConfigDict
+
+from services.merge.api.calls import answer
+from services.merge.api.problems import documented, refusal
+from services.merge.api.seam import Parts
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    status: str
+
+
+def health(parts: Parts) -> APIRouter:
+    """Make the calls about the process itself."""
+    calls = APIRouter(tags=["process"], responses=documented("internal"))
+
+    @calls.get("/healthz", responses={200: answer({"status": "alive"}, "The process answers.")})
+    def healthz() -> Alive:
+        """Tell that the process is alive."""
+        return Alive(status="alive")
+
+    @calls.get(
+        "/readyz",
+        response_model=Alive,
+        responses={200: answer({"status": "ready"}, "The loop runs."), **documented("not_ready")},
+    )
+    def readyz() -> Alive | Response:
+        """Tell whether the service does its work."""
+        if parts.health.is_running:
+            return Alive(status="ready")
+        return refusal("not_ready", "the loop has not begun, or is ending: try again in a moment")
+
+    @calls.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "The metrics in Prometheus' text format; docs/metrics.md is the catalogue.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            }
+        },
+    )
+    def metrics() -> Response:
+        """Show the metrics."""
+        return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
+
+    return calls

@@ -1,0 +1,54 @@
+"""The topics of a merge: names, settings, and under which ids they are written and read.
+
+The one place that knows: the service makes them so, REST shows them, and `lmerge topics` prints them for a cluster
+where somebody else makes them.
+"""
+
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from lmerge.kafka import TopicSpec
+from services.merge.definitions import MergeDefinition
+
+Role: TypeAlias = Literal["merged", "state", "feedback", "control"]
+
+CONTROL: Final = TopicSpec("lmerge.control", partitions=1, config={"cleanup.policy": "compact"})
+"""The desired state of all merges of a cluster."""
+
+STATE_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    # Small segments: a successor reads what is not compacted yet, and by default that is up to a week.
+    "segment.bytes": "1048576",
+    "segment.ms": "10000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+class MergeTopic(NamedTuple):
+    """One topic that a merge owns."""
+
+    role: Role
+    spec: TopicSpec
+
+
+def owned_topics(merge: str, definition: MergeDefinition) -> tuple[MergeTopic, ...]:
+    """Return the topics that the service writes for a merge, as it makes them.
+
+    Merged and feedback topics take the broker's retention: how long a consumer or a replica may be away is its owner's
+    choice.
+    """
+    partitions = definition.partitions
+    return (
+        MergeTopic("merged", TopicSpec(definition.merged(merge), partitions, config={"cleanup.policy": "delete"})),
+        MergeTopic("state", TopicSpec(definition.state(merge), partitions, config=dict(STATE_CONFIG))),
+        MergeTopic("feedback", TopicSpec(definition.signals(merge), 1, config={"cleanup.policy": "delete"})),
+    )
+
+
+def group_id(merge: str) -> str:
+    """Return the consumer group by which processes share the lanes of a merge."""
+    return f"lmerge.{merge}"
+
+
+def transactional_id(merge: str, lane: int) -> str:
+    """Return the id under which a lane is written; two owners with the same one fence each other."""
+    return f"{merge}/{lane}"
