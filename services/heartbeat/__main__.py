@@ -12,9 +12,9 @@ import click
 from lmerge.errors import LMergeError, UsageError
 from lmerge.feed import FeedDefinition
 from lmerge.kafka import Fenced, KafkaSettings, MissingTopic, WrongPartitions
-from services.log import log
 from services.heartbeat.service import HeartbeatService, Pace
 from services.heartbeat.takeover import Start
+from services.log import log
 
 FAILED: Final = 1
 REFUSED: Final = 2

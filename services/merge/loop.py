@@ -7,9 +7,9 @@ detach move no lane. A lane whose transaction fails is thrown away and taken ove
 that is silent, slow, paused or gone never holds the others: a poll returns whatever is there.
 """
 
-import logging
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,11 +17,11 @@ from typing import Final
 
 from lmerge import LMergeError
 from lmerge.kafka import Batch, BrokerError, Fenced, GroupMember, KafkaSettings, Partition, PartitionReader
+from services.log import Level, log
 from services.merge.control import Control
 from services.merge.definitions import Desired
 from services.merge.lane_record import LaneRecord
 from services.merge.lane_runner import LaneRunner, now_ms
-from services.merge.logs import say
 from services.merge.metrics import MergeMetrics
 from services.merge.setup import fix_origin, make_topics
 
@@ -36,6 +36,8 @@ AGAIN_SECONDS: Final = 1.0
 
 FENCED_SECONDS: Final = 5.0
 """Pause after being fenced: the group needs a moment to tell us that the lane is another's."""
+
+LEVELS: Final[dict[str, Level]] = {"quarantined": "error", "gap": "error", "divergence": "error"}
 
 
 class MergeLoop:
@@ -95,7 +97,7 @@ class MergeLoop:
             except LMergeError as error:
                 self._failed("merge_failed", error)
             except Exception as error:  # noqa: BLE001  # a defect of ours must not end the other merges, nor be silent
-                say("defect", level=logging.ERROR, failure=error, merge=self.name)
+                log("error", "defect", merge=self.name, text=str(error), trace=traceback.format_exc())
             self._stop.wait(AGAIN_SECONDS)
 
     def _run(self) -> None:
@@ -162,8 +164,9 @@ class MergeLoop:
             return None
         seconds = runner.recovery_seconds
         self._metrics.recovery_seconds.observe(seconds)
-        say(
-            "took_over",
+        log(
+            "info",
+            "took over",
             merge=self.name,
             lane=partition,
             seconds=round(seconds, 3),
@@ -192,7 +195,7 @@ class MergeLoop:
                 if partition in self._lanes:
                     self._lanes[partition].lose(topic, reason)
                 reader.remove((topic, partition))
-            say("records_gone", level=logging.WARNING, merge=self.name, text=str(error))
+            log("warning", "records gone", merge=self.name, text=str(error))
             return {}
 
     def _read_on(self, reader: PartitionReader) -> None:
@@ -233,7 +236,7 @@ class MergeLoop:
             self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, now_ms())
         for kind, name, text in runner.lane.happenings:
             self._metrics.happened(kind, name)
-            say(kind, merge=self.name, lane=runner.partition, input=name, text=text)
+            log(LEVELS.get(kind, "info"), kind, merge=self.name, lane=runner.partition, input=name, text=text)
         runner.lane.happenings.clear()
         return runner.partition, None
 
@@ -241,8 +244,8 @@ class MergeLoop:
         """Let go of lanes; what they have not committed comes again, to whoever has them next."""
         for partition in partitions:
             self._lanes.pop(partition).close()
-            say("left", merge=self.name, lane=partition)
+            log("info", "left", merge=self.name, lane=partition)
 
     def _failed(self, event: str, error: LMergeError, *, lane: int | None = None) -> None:
         self._metrics.failures.labels(self.name, event).inc()
-        say(event, level=logging.WARNING, merge=self.name, lane=lane, text=str(error))
+        log("warning", event.replace("_", " "), merge=self.name, lane=lane, text=str(error))

@@ -1,13 +1,12 @@
 """Runs a loop, in a thread of its own, for every merge that is wanted."""
 
-import logging
 import threading
 from typing import Final
 
 from lmerge import LMergeError
 from lmerge.kafka import KafkaSettings
+from services.log import log
 from services.merge.control import Control
-from services.merge.logs import say
 from services.merge.loop import MergeLoop
 from services.merge.metrics import LaneCollector, Metrics
 
@@ -61,7 +60,7 @@ class Supervisor:
         try:
             self._control.follow()
         except LMergeError as error:  # what is known goes on: lanes need no control topic to run
-            say("control_unreadable", level=logging.WARNING, text=str(error))
+            log("error", "control topic cannot be read: what is known goes on", text=str(error))
         desired = self._control.desired
         self._end([name for name in self._running if name not in desired])
         for name in desired:
