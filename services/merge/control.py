@@ -16,12 +16,11 @@ from typing import Final
 
 import msgspec
 
-from lmerge.kafka import BrokerError, Fenced, KafkaSettings, RebuildError, TailReader, TopicAdmin, TopicSpec
+from lmerge.kafka import BrokerError, Fenced, KafkaSettings, RebuildError, TailReader, TopicAdmin
 from lmerge.kafka import TransactionalWriter as Writer
-from services.merge.control_topic import TOPIC, apply, to_record
+from services.merge.control_topic import apply, to_record
 from services.merge.definitions import Changed, Desired
-
-AUDIT_TOPIC: Final = "lmerge.audit"
+from services.merge.topics import AUDIT, CONTROL
 
 _ATTEMPTS: Final = 10
 """How often a change is begun anew because another process came between."""
@@ -34,24 +33,18 @@ class Control:
 
     Args:
         settings: the cluster.
-        topic: the control topic.
-        audit_topic: who changed what, when and why.
     """
 
-    def __init__(self, settings: KafkaSettings, *, topic: str = TOPIC, audit_topic: str = AUDIT_TOPIC) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._topic = topic
-        self._audit_topic = audit_topic
+        self._topic = CONTROL.name
         self._lock = threading.Lock()
         self._desired: Mapping[str, Desired] = MappingProxyType({})
         self._offset = 0
         self._writer: Writer | None = None
-        TopicAdmin(settings).ensure(
-            TopicSpec(topic, partitions=1, config={"cleanup.policy": "compact"}),
-            TopicSpec(audit_topic, partitions=1, config={"retention.ms": "-1"}),
-        )
+        TopicAdmin(settings).ensure(CONTROL, AUDIT)
         self._reader = TailReader(settings)
-        self._offset = self._reader.watermarks(topic, 0).low
+        self._offset = self._reader.watermarks(self._topic, 0).low
         self.follow()
 
     @property
@@ -108,7 +101,7 @@ class Control:
         entry = {"merge": name, **changed.model_dump(), "wanted": None if then is None else then.model_dump()}
         with writer.transaction():
             writer.write(self._topic, 0, [to_record(name, then)])
-            writer.write(self._audit_topic, 0, [(name.encode(), msgspec.json.encode(entry))])
+            writer.write(AUDIT.name, 0, [(name.encode(), msgspec.json.encode(entry))])
         self._reader.require_decided(self._topic, 0)  # visible some milliseconds after the commit
         self._catch_up()
         return then

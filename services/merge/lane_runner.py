@@ -15,6 +15,7 @@ from services.merge.lane import Lane, Prepared
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LANE_KEY, LaneRecord, decode, encode
 from services.merge.recovery import Recovery
+from services.merge.topics import transactional_id
 
 REFEED_RECORDS: Final = 5_000
 """Records per batch of a recovery: large enough that decoding dominates, small enough to hold."""
@@ -50,7 +51,7 @@ class LaneRunner:
         self._merged = desired.definition.merged(merge)
         self._state = desired.definition.state(merge)
         self._signals = desired.definition.signals(merge)
-        self._writer = TransactionalWriter(settings, f"{merge}/{partition}")
+        self._writer = TransactionalWriter(settings, transactional_id(merge, partition))
         self._reader = TailReader(settings)
         try:
             self._writer.fence()
@@ -146,7 +147,7 @@ class LaneRunner:
                 self._writer.write(self._merged, self.partition, [(None, value) for value in prepared.values])
             if prepared.signals:
                 signals = [(signal.input.encode(), feedback.encode(signal)) for signal in prepared.signals]
-                self._writer.write(self._signals, self.partition, signals)
+                self._writer.write(self._signals, 0, signals)
             self._writer.write(self._state, self.partition, [(LANE_KEY, encode(prepared.record))])
         self.lane.committed(now_ms=now)
         self.committed = prepared.record

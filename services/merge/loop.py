@@ -24,6 +24,7 @@ from services.merge.lane_record import LaneRecord
 from services.merge.lane_runner import LaneRunner, now_ms
 from services.merge.metrics import MergeMetrics
 from services.merge.setup import fix_origin, make_topics
+from services.merge.topics import group_id
 
 COMMIT_SECONDS: Final = 0.02
 """A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
@@ -110,8 +111,7 @@ class MergeLoop:
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=f"commit-{self.name}"))
             reader = stack.enter_context(PartitionReader(self._settings))
-            group = f"lmerge.{self.name}"
-            member = stack.enter_context(GroupMember(self._settings, group, session_ms=self._session_ms))
+            member = stack.enter_context(GroupMember(self._settings, group_id(self.name), session_ms=self._session_ms))
             member.subscribe([desired.definition.merged(self.name)])
             stack.callback(lambda: self._leave(list(self._lanes)))
             while not self._stop.is_set() and self._wanted() is not None:

@@ -1,31 +1,13 @@
 """What has to be there before a merge can run: its topics, and the place where it begins."""
 
-from typing import Final
-
 from lmerge import MINUS_INFINITY, Hello
 from lmerge.codec import decode
-from lmerge.kafka import KafkaSettings, MissingTopic, TailReader, TopicAdmin, TopicSpec, WrongPartitions
+from lmerge.kafka import KafkaSettings, MissingTopic, TailReader, TopicAdmin, WrongPartitions
 from services.merge import desired as decide
 from services.merge.control import Control
-from services.merge.definitions import Desired, MergeDefinition
+from services.merge.definitions import Desired
 from services.merge.lane_input import is_hello
-
-STATE_CONFIG: Final = {
-    "cleanup.policy": "compact",
-    # Small segments: a successor reads what is not compacted yet, and by default that is up to a week.
-    "segment.bytes": "1048576",
-    "segment.ms": "10000",
-    "min.cleanable.dirty.ratio": "0.1",
-}
-
-
-def topic_specs(name: str, definition: MergeDefinition) -> list[TopicSpec]:
-    """Return the topics that a merge owns, as they should be."""
-    return [
-        TopicSpec(definition.merged(name), definition.partitions),
-        TopicSpec(definition.state(name), definition.partitions, config=STATE_CONFIG),
-        TopicSpec(definition.signals(name), definition.partitions),
-    ]
+from services.merge.topics import owned_topics
 
 
 def make_topics(settings: KafkaSettings, name: str, desired: Desired) -> None:
@@ -36,7 +18,7 @@ def make_topics(settings: KafkaSettings, name: str, desired: Desired) -> None:
         WrongPartitions: it has another number of partitions than the merge.
     """
     admin = TopicAdmin(settings)
-    specs = topic_specs(name, desired.definition)
+    specs = [topic.spec for topic in owned_topics(name, desired.definition)]
     if desired.definition.create_topics:
         admin.ensure(*specs)
         return

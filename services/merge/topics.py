@@ -14,6 +14,9 @@ Role: TypeAlias = Literal["merged", "state", "feedback", "control"]
 CONTROL: Final = TopicSpec("lmerge.control", partitions=1, config={"cleanup.policy": "compact"})
 """The desired state of all merges of a cluster."""
 
+AUDIT: Final = TopicSpec("lmerge.audit", partitions=1, config={"cleanup.policy": "delete", "retention.ms": "-1"})
+"""Who changed the desired state, when and why; kept for good."""
+
 STATE_CONFIG: Final = {
     "cleanup.policy": "compact",
     # Small segments: a successor reads what is not compacted yet, and by default that is up to a week.
