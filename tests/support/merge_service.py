@@ -53,6 +53,23 @@ class Service:
         self.process.send_signal(how)
         return self.process.wait(timeout=DEADLINE)
 
+    def put(self, path: str, body: object) -> Any:
+        """Put something under /v1/merges/, and give the answer."""
+        status, answer = self.call("PUT", f"/v1/merges/{path}", body)
+        assert status in (200, 201), answer
+        return answer
+
+    def attach(self, merge: str, *names: str) -> None:
+        """Attach inputs whose topics are called by the merge and their names."""
+        for name in names:
+            self.put(f"{merge}/inputs/{name}", {"topic": f"{merge}.{name}"})
+
+    def observed(self, path: str) -> Any:
+        """Give what is observed of a merge or an input."""
+        status, answer = self.call("GET", f"/v1/merges/{path}")
+        assert status == 200, answer
+        return answer["observed"]
+
     def call(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
         """Call the API; give the status and the answer, 0 and None if nobody listens."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
