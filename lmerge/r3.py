@@ -211,8 +211,10 @@ class R3(IndexedMerge):
         claims = {}
         agreeing = 0
         for other in self._members.streams.values():
-            if ends.get(other.slot) == end or not other.joined:
-                agreeing += other.joined and other is not leader and other.own_stable > node.vs
+            if other.own_stable <= node.vs or not other.joined or other is leader:
+                continue  # it claims nothing: it may still say anything
+            if ends.get(other.slot) == end:
+                agreeing += 1
                 continue
             joins_at = max(leader.joins_at, other.joins_at)
             mine = claim(leader, node.vs, end, joins_at)
