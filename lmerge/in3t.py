@@ -12,7 +12,6 @@ Only live ends are kept, in the output and in the streams: what a stable has fro
 node, since nothing will be compared with it again (`Node.floor`).
 """
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -87,14 +86,25 @@ class In3T(TopTier[Node]):
         before, node.out = node.out, out
         self._output_ends += len(out) - len(before)
         self._raise_floor(node, floor)
-        self._index_ends(node, (end for end in out if end not in before), (end for end in before if end not in out))
+        for end in out:
+            if end not in before:
+                self._out_ends.add(end, node)
+        for end in before:
+            if end not in out:
+                self._index_uncovered(node, end)
 
     def keep(self, node: Node) -> None:
         """Go on with a node that `freeze_below` gave: it is half frozen now. O(s d + d log w)."""
         node.frozen = True
         self._half_frozen += 1
         self._output_ends += len(node.out)
-        self._index_ends(node, node.out, {end for ends in node.ends.values() for end in ends})
+        for end in node.out:
+            self._out_ends.add(end, node)
+        for slot, ends in node.ends.items():
+            if ends != node.out and slot in self._own_ends:  # mostly they agree
+                for end in ends:
+                    if end not in node.out:
+                        self._own_ends[slot].add(end, node)
 
     def freeze_at(self, node: Node, out: Ends, floor: int) -> None:
         """Give a node that `freeze_below` gave its output ends at or above `floor`, and keep it."""
@@ -108,14 +118,11 @@ class In3T(TopTier[Node]):
             if min(ends, default=floor) < floor:
                 node.ends[slot] = {end: count for end, count in ends.items() if end >= floor}
 
-    def _index_ends(self, node: Node, put_out: Iterable[int], uncovered: Iterable[int]) -> None:
-        """Enter ends that the output has now, and those of the streams that it has no longer, or never had."""
-        for end in put_out:
-            self._out_ends.add(end, node)
-        for end in uncovered:
-            for slot, ends in node.ends.items():
-                if end in ends and end not in node.out and slot in self._own_ends:
-                    self._own_ends[slot].add(end, node)
+    def _index_uncovered(self, node: Node, end: int) -> None:
+        """Enter an end that the output has no longer, for the streams that have it."""
+        for slot, ends in node.ends.items():
+            if end in ends and slot in self._own_ends:
+                self._own_ends[slot].add(end, node)
 
     def touched(self, slot: int, t: int) -> list[Node]:
         """Take the half-frozen nodes with an end below `t` in the output or in stream `slot`, each once.

@@ -52,7 +52,9 @@ class R4(IndexedMerge):
             if vs < self._max_stable:  # line 6
                 self._settled += 1
                 return None
-            node = self._index.add(Node(vs, element.payload, self._batch))
+            self._index.add(Node(vs, element.payload, self._batch, out={ve: 1}, ends={slot: {ve: 1}}))
+            output.append(element)
+            return None
         self._index.increment(node, slot, ve)
         if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
             output.append(element)
@@ -104,10 +106,11 @@ class R4(IndexedMerge):
         Returns:
             The output's ends at or above t.
         """
-        if node.out == node.of(slot):  # the common case, cheaply: they agree
-            return {end: count for end, count in node.out.items() if end >= t}
+        out = node.out
+        if out == node.of(slot):  # the common case, cheaply: they agree
+            return out if min(out, default=t) >= t else {end: count for end, count in out.items() if end >= t}
         mine = Counter({end: count for end, count in node.of(slot).items() if end >= self._max_stable})
-        out = Counter(node.out)
+        out = Counter(out)
         low, high = _split(mine, t)
         low_out, high_out = _split(out, t)
         beyond = total(high_out) - total(high)
@@ -140,10 +143,14 @@ class R4(IndexedMerge):
         claims: dict[StreamId, str] = {}
         agreeing = 0
         for other in self._members.streams.values():
+            if other is leader or not other.joined or other.own_stable <= node.vs:
+                continue  # it claims nothing: it may still say anything
             bound = min(leader.own_stable, other.own_stable)
             start = max(leader.joins_at, other.joins_at, node.floor)
-            if node.of(other.slot) == mine or not other.joined or node.vs >= bound or bound < start:
-                agreeing += other.joined and other is not leader and node.vs < bound >= start
+            if bound < start or node.vs >= bound:
+                continue
+            if node.of(other.slot) == mine:
+                agreeing += 1
                 continue
             one, two = (_claim(node.of(stream.slot), start, bound) for stream in (leader, other))
             if one != two:
