@@ -13,7 +13,9 @@ becomes an exception that says what to do (`lmerge.kafka.errors`).
             writer.write("numbers", 0, [(b"key", b"1"), (b"key", b"2")], last_headers=(("batch", b"7"),))
 """
 
+from lmerge.final_events import Gap, Position
 from lmerge.kafka.closing import Closing
+from lmerge.kafka.consumer import MergedElement, MergedReader
 from lmerge.kafka.errors import (
     BrokerError,
     Fenced,
@@ -38,13 +40,17 @@ __all__ = [
     "BrokerError",
     "Closing",
     "Fenced",
+    "Gap",
     "GroupMember",
     "Headers",
     "KafkaSettings",
     "KeyValue",
+    "MergedElement",
+    "MergedReader",
     "MissingTopic",
     "Partition",
     "PartitionReader",
+    "Position",
     "Protocol",
     "RebuildError",
     "Record",
