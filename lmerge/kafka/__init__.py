@@ -1,4 +1,6 @@
-"""Kafka, for everything in this project: transactions with fencing, committed tails and ranges, topics.
+"""Kafka, for everything in this project: transactions with fencing, committed tails and ranges, groups, topics.
+
+Who only wants to consume a merged topic needs `KafkaSettings` and `MergedReader` (`docs/consuming.md`).
 
 The only package that imports confluent_kafka. It starts no threads of its own and logs nothing; what a broker answers
 becomes an exception that says what to do (`lmerge.kafka.errors`).
