@@ -1,4 +1,6 @@
-"""Kafka, for everything in this project: transactions with fencing, committed tails and ranges, topics.
+"""Kafka, for everything in this project: transactions with fencing, committed tails and ranges, groups, topics.
+
+Who only wants to consume a merged topic needs `KafkaSettings` and `MergedReader` (`docs/consuming.md`).
 
 The only package that imports confluent_kafka. It starts no threads of its own and logs nothing; what a broker answers
 becomes an exception that says what to do (`lmerge.kafka.errors`).
@@ -13,7 +15,9 @@ becomes an exception that says what to do (`lmerge.kafka.errors`).
             writer.write("numbers", 0, [(b"key", b"1"), (b"key", b"2")], last_headers=(("batch", b"7"),))
 """
 
+from lmerge.final_events import Gap, Position
 from lmerge.kafka.closing import Closing
+from lmerge.kafka.consumer import MergedElement, MergedReader
 from lmerge.kafka.errors import (
     BrokerError,
     Fenced,
@@ -39,13 +43,17 @@ __all__ = [
     "BrokerError",
     "Closing",
     "Fenced",
+    "Gap",
     "GroupMember",
     "Headers",
     "KafkaSettings",
     "KeyValue",
+    "MergedElement",
+    "MergedReader",
     "MissingTopic",
     "Partition",
     "PartitionReader",
+    "Position",
     "Protocol",
     "RebuildError",
     "Record",

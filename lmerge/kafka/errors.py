@@ -177,6 +177,11 @@ def is_existing_topic(error: "KafkaError") -> bool:
     return error.name() == "TOPIC_ALREADY_EXISTS"
 
 
+def is_group_in_use(error: "KafkaError") -> bool:
+    """Tell whether offsets cannot be committed because members of the group do so: whoever subscribes with its name."""
+    return error.name() in {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "NON_EMPTY_GROUP"}
+
+
 def is_refused_group_setting(error: "KafkaError") -> bool:
     """Tell whether a broker will not set a group's session timeout: too short, not allowed, or it is older than 4.0."""
     codes = {"INVALID_CONFIG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "POLICY_VIOLATION"}

@@ -59,6 +59,8 @@ class PartitionReader(Closing):
         self._removed: set[Partition] = set()
         # Partitions that left by themselves, until they are added again or removed.
         self._failed: dict[Partition, BrokerError] = {}
+        # Partitions of which a poll has met the end since they were added.
+        self._ended: set[Partition] = set()
         # Failures that no poll has raised yet.
         self._failures: deque[BrokerError] = deque()
 
@@ -71,6 +73,11 @@ class PartitionReader(Closing):
     def failed(self) -> dict[Partition, BrokerError]:
         """The partitions that cannot be read any more, and why; each error was raised by a poll, or will be."""
         return dict(self._failed)
+
+    @property
+    def ended(self) -> frozenset[Partition]:
+        """The partitions of which all was read, at least once, that was committed; they may have grown since."""
+        return frozenset(self._ended)
 
     def add(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to read partitions, each at its offset, which need not be that of a record.
@@ -88,6 +95,7 @@ class PartitionReader(Closing):
         with self._edge.calling(f"cannot begin to read {_show(offsets)}", _serve_nothing):
             self._consumer.incremental_assign(wanted)
         self._partitions.update(offsets)
+        self._ended.difference_update(offsets)
         self._removed.difference_update(offsets)
         for partition in offsets:
             self._failed.pop(partition, None)
@@ -162,11 +170,11 @@ class PartitionReader(Closing):
         error = message.error()
         if error is None:
             return not self._removed or (message.topic(), message.partition()) not in self._removed
-        if is_partition_end(error):
-            return False
         topic, partition = message.topic(), message.partition()
         if topic is None or partition is None:
             self._note_failure(self._edge.translate(error, f"cannot read {_show(self._partitions)}"))
+        elif is_partition_end(error):
+            self._ended.add((topic, partition))
         elif (topic, partition) in self._partitions:
             fact = f"cannot read {topic}/{partition} at offset {message.offset()}"
             self._note_failure(self._edge.translate(error, fact), (topic, partition))
