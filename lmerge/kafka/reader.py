@@ -149,7 +149,9 @@ class PartitionReader(Closing):
         while True:
             if self._failures:
                 raise self._failures.popleft()
-            messages = [message for message in self._take(deadline.slice()) if self._is_record(message)]
+            taken = self._take(deadline.slice())
+            plain = not self._removed  # then what carries no error is a record: no call for each of them
+            messages = [m for m in taken if (plain and m.error() is None) or self._is_record(m)]
             if messages or (deadline.passed and not self._failures):
                 return messages
 

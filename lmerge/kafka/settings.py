@@ -33,6 +33,9 @@ _TAIL: Final[dict[str, Any]] = {
 }
 
 _CONSUMER: Final[dict[str, Any]] = {
+    # Partitions are fetched in turns of this size: with the default of 1 MB one that has a backlog would hold the
+    # others up by 10,000 records each time. Throughput is the same.
+    "fetch.message.max.bytes": 262_144,
     # Data, or a commit, ends a long poll at once, so it costs no latency; but a new assignment waits behind it.
     "fetch.wait.max.ms": 100,
     "queued.min.messages": 10_000,

@@ -15,11 +15,12 @@ from typing import Final, NamedTuple
 
 from lmerge import MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
 from lmerge.choose import lacking
-from lmerge.codec import decode_batch, encode_batch
+from lmerge.codec import encode_batch
 from lmerge.errors import IllegalElement, UsageError
 from lmerge.facts import Dropped, Fact, Joined
 from lmerge.state import MergeState, StreamState
 from services.merge import feedback
+from services.merge.decoding import Decoder
 from services.merge.definitions import Attachment
 from services.merge.feedback import Signal, Told
 from services.merge.lane_config import LaneConfig
@@ -64,6 +65,7 @@ class Lane:
         self.config = config
         self.inputs: dict[str, Input] = {}
         self.merge = config.new_merge()
+        self._decoder = Decoder()
         self.happenings: list[Happening] = []
         """What happened since the caller emptied it."""
         self.moved: set[str] = set()
@@ -268,7 +270,7 @@ class Lane:
         state = self.inputs[name]
         known = sum(offset < state.position for offset in records.offsets)
         again = Values(records.offsets[:known], records.values[:known]).without(state.skipped)
-        elements, error = decode_batch(again.values)
+        elements, error = self._decoder.decode(again.values)
         assert error is None, "what was taken before can be decoded"
         if known:
             state.cursor = records.offsets[known - 1] + 1
@@ -288,7 +290,7 @@ class Lane:
         state = self.inputs[name]
         end = records.offsets[-1] + 1
         records = records.without(state.skipped)
-        elements, malformed = decode_batch(records.values)
+        elements, malformed = self._decoder.decode(records.values)
         begin = 0
         for place in [*hellos(elements), len(elements)]:
             if not self._process(name, elements[begin:place], records.since(begin)):
