@@ -12,9 +12,9 @@ import msgspec
 
 from lmerge.feed import Cut, CutMaker, FeedDefinition, Heartbeat, Row, SourceCounts, read_timestamp
 from lmerge.kafka import KafkaSettings, PartitionReader, RebuildError, RetryError, TopicAdmin, TransactionalWriter
-from services.log import log
 from services.heartbeat.takeover import Start, take_over
 from services.heartbeat.topics import FeedTopics, look, prepare, require_feed
+from services.log import log
 
 REFRESH_SECONDS: Final = 1.0
 """How often to look for new partitions, and whether the topics are still the same."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from lmerge.errors import LMergeError, UsageError
-from lmerge.kafka import KafkaSettings
+from services.kafka_options import kafka_options
 from services.workload.nexmark import START_MS, close_rows, rows
 from services.workload.run import Run, show_ms
 from services.workload.settings import EVENT_RATE, Settings
@@ -47,13 +47,7 @@ class _Moment(click.ParamType[int]):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option(
-    "--bootstrap-servers",
-    envvar="KAFKA_BOOTSTRAP_SERVERS",
-    show_envvar=True,
-    metavar="HOST:PORT,…",
-    help='The broker to write to; none, or "": only a file.',
-)
+@kafka_options(required=False)
 @click.option("--file", type=click.Path(path_type=Path), help="Write the rows to this file too, one JSON line per row.")
 @click.option("--seed", type=_NATURAL, default=0, help="The same seed and options, the same rows.")
 @click.option("--rows", type=_NATURAL, help="End after so many rows.  [default: never]")
@@ -93,6 +87,8 @@ class _Moment(click.ParamType[int]):
 def workload(**options: Any) -> None:
     """Write NEXMark's persons, auctions and bids to Kafka topics, a file, or both.
 
+    Without brokers, or with "" for them, only a file is written.
+
     The rows are JSON objects with keys in a fixed order, prices in cents, and their event time in "date_time",
     in milliseconds. They are a function of the seed and the options alone. What is due in 100 ms is one transaction.
 
@@ -118,9 +114,8 @@ def _execute(settings: Settings) -> None:
         sinks: list[TopicSink | FileSink] = []
         # Opened first, as a wrong name should not cost a connection; written second, to hold what was committed.
         file = stack.enter_context(FileSink(settings.file)) if settings.file else None
-        if settings.bootstrap_servers:
-            kafka = KafkaSettings(settings.bootstrap_servers)
-            topics = TopicSink(kafka, parameters, create=settings.create, abort_share=settings.abort_share)
+        if settings.kafka is not None:
+            topics = TopicSink(settings.kafka, parameters, create=settings.create, abort_share=settings.abort_share)
             sinks.append(stack.enter_context(topics))
         if file:
             sinks.append(file)
