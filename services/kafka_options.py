@@ -52,7 +52,9 @@ def kafka_options(*, required: bool = True) -> Callable[[Callable[..., R]], Call
         def with_settings(*, bootstrap_servers: str | None, kafka_config: Path | None, **others: Any) -> R:
             kafka = None
             if bootstrap_servers or required:
-                kafka = KafkaSettings(bootstrap_servers or "", {} if kafka_config is None else read_client(kafka_config))
+                kafka = KafkaSettings(
+                    bootstrap_servers or "", {} if kafka_config is None else read_client(kafka_config)
+                )
             return command(kafka=kafka, **others)
 
         return with_settings

@@ -2,10 +2,8 @@
 
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -15,8 +13,9 @@ import click
 
 from lmerge.errors import LMergeError, UsageError
 from services.kafka_options import kafka_options
+from services.moment import Moment, show_ms
 from services.workload.nexmark import START_MS, close_rows, rows
-from services.workload.run import Run, show_ms
+from services.workload.run import Run
 from services.workload.settings import EVENT_RATE, Settings
 from services.workload.sinks import FileSink, TopicSink
 
@@ -26,24 +25,6 @@ ahead of the wall clock: a closing row that counts as early would close nothing.
 
 _NATURAL: Final = click.IntRange(min=0)
 _POSITIVE: Final = click.IntRange(min=1)
-
-
-class _Moment(click.ParamType[int]):
-    """A time as ISO 8601, as milliseconds since 1970, or `now`."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Give the time in milliseconds."""
-        if value == "now":
-            return int(time.time() * 1_000)
-        if value.isdecimal():
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time: give {show_ms(START_MS)}, milliseconds since 1970, or now", param, ctx)
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -63,7 +44,7 @@ class _Moment(click.ParamType[int]):
     type=_POSITIVE,
     help=f"Rows per second of event time.  [default: --rate, which is real time; {EVENT_RATE} if that is 0]",
 )
-@click.option("--start", type=_Moment(), default=show_ms(START_MS), help="Event time of the first row, or now.")
+@click.option("--start", type=Moment(), default=show_ms(START_MS), help="Event time of the first row, or now.")
 @click.option("--partitions", type=_POSITIVE, default=4, help="Partitions of each topic.")
 @click.option("--disorder-ms", type=_NATURAL, default=0, help="How far a row may be behind others of its partition.")
 @click.option("--skew-ms", type=_NATURAL, default=0, help="Partition p is p times this behind partition 0.")
