@@ -14,7 +14,7 @@ from rich.text import Text
 
 from services.cli import columns
 from services.cli.client import Api
-from services.cli.failure import FINE, NO
+from services.cli.failure import FINE, NO, Unreachable
 from services.cli.options import api_options, json_option, optional_merge_argument
 from services.cli.status_words import HEADER, Words, describe
 
@@ -65,34 +65,44 @@ def _watch(api: Api, merge: str | None, interval: float, *, as_json: bool) -> No
             _print_changes(api, merge, interval, as_json=as_json)
         else:
             with Live(console=Console(), auto_refresh=False, screen=False) as live:
-                for views in _look(api, merge, interval):
-                    live.update(_rich([describe(view) for view in views]), refresh=True)
+                for seen in _look(api, merge, interval):
+                    live.update(_rich(seen), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def _look(api: Api, merge: str | None, interval: float) -> Iterator[list[Any]]:
+def _look(api: Api, merge: str | None, interval: float) -> Iterator[list[Any] | Unreachable]:
+    """Look again and again, also while nobody answers: whoever watches wants to see the service come back."""
+    yield _views(api, merge)
     while True:
-        yield _views(api, merge)
         time.sleep(interval)
+        try:
+            yield _views(api, merge)
+        except Unreachable as error:
+            yield error
 
 
 def _print_changes(api: Api, merge: str | None, interval: float, *, as_json: bool) -> None:
     """Print a line for each merge, and another one whenever it has changed."""
     last: dict[str, str] = {}
-    for views in _look(api, merge, interval):
-        for view in views:
+    for seen in _look(api, merge, interval):
+        if isinstance(seen, Unreachable):
+            click.echo(f"lmerge: {seen}", err=True)
+            last = {}
+            continue
+        for view in seen:
             words = describe(view)
             line = json.dumps(view, ensure_ascii=False) if as_json else "; ".join([words.headline, *words.sentences])
             if last.get(view["name"]) != line:
                 last[view["name"]] = line
                 click.echo(line)
-                sys.stdout.flush()
 
 
-def _rich(merges: list[Words]) -> Group:
+def _rich(seen: list[Any] | Unreachable) -> Group:
+    if isinstance(seen, Unreachable):
+        return Group(Text(str(seen), style="bold red"))
     parts: list[Text | Table] = []
-    for words in merges:
+    for words in map(describe, seen):
         parts.append(Text(words.headline, style="bold" if words.running else "bold red"))
         parts += [Text(f"  {sentence}") for sentence in words.sentences]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))

@@ -58,10 +58,10 @@ class Lmerge:
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exc_info
         return Result(found.exit_code, found.stdout, found.stderr)
 
-    def start(self, *arguments: str, stdout: int) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, stdout: int, stderr: int | None = None) -> "subprocess.Popen[str]":
         env = {**os.environ, **self.env, "PYTHONPATH": str(ROOT), "TERM": "xterm"}
         command = [sys.executable, "-m", "services.cli", *arguments]
-        return subprocess.Popen(command, env=env, cwd=ROOT, stdout=stdout, text=True)
+        return subprocess.Popen(command, env=env, cwd=ROOT, stdout=stdout, stderr=stderr, text=True)
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_status_in_words_counts_lanes(lmerge: Lmerge) -> None:
 
 def test_a_watched_status_prints_a_line_whenever_it_changes(lmerge: Lmerge) -> None:
     lmerge.world.with_merge()
-    process = lmerge.start("status", "--watch", "--interval", "0.1", stdout=subprocess.PIPE)
+    process = lmerge.start("status", "--watch", "--interval", "0.1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("m is stalled")
@@ -241,6 +241,11 @@ def test_a_watched_status_prints_a_line_whenever_it_changes(lmerge: Lmerge) -> N
         assert process.stdout.readline() == (
             "m is running and is final before 50; r1 leads; 1 input may die now without a gap\n"
         )
+        lmerge.world.records.error = RuntimeError("a defect")
+        assert process.stderr is not None
+        assert "cannot do this now (500)" in process.stderr.readline()
+        lmerge.world.records.error = None
+        assert process.stdout.readline().startswith("m is running")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
     finally:
