@@ -7,14 +7,12 @@ by it which incarnation this is; write the file; say hello; start Spark (recover
 import logging
 import threading
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.elements import MINUS_INFINITY, Hello
-from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
+from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
 from replicas.emit import records_of, stable_of, with_element
@@ -31,7 +29,7 @@ from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 log = logging.getLogger(__name__)
 
 
-class Replica:
+class Replica(Closing):
     """A replica that can be started once and stopped; `with` closes what it holds.
 
     Args:
@@ -97,17 +95,9 @@ class Replica:
         if self._query is not None:
             self._query.stop()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Drop the connections and the lock."""
         self._resources.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _frame(self) -> DataFrame:
         settings = self._settings

@@ -16,12 +16,20 @@ a record would fail as fenced, and then it starts again at (a).
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from lmerge.elements import Hello
 from lmerge.errors import UsageError
-from lmerge.kafka import Fenced, KafkaSettings, KeyValue, RebuildError, RetryError, TailReader, TransactionalWriter
+from lmerge.kafka import (
+    Closing,
+    Fenced,
+    KafkaSettings,
+    KeyValue,
+    RebuildError,
+    RetryError,
+    TailReader,
+    TransactionalWriter,
+)
 from replicas.emit import with_element
 from replicas.errors import Superseded
 from replicas.state import HELLO_BATCH, Tag
@@ -53,7 +61,7 @@ def is_done(tag: Tag, committed: Tag | None, topic: str) -> bool:
     return committed >= tag
 
 
-class Sink:
+class Sink(Closing):
     """Writes tagged transactions to the lanes of one replica's topic; for one thread at a time.
 
     Args:
@@ -122,18 +130,10 @@ class Sink:
                 return True
         raise AssertionError("the loop returns or raises")
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Drop the connections; what is open is aborted."""
         self._drop_writer()
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _commit(self, tag: Tag, records: Mapping[int, Sequence[KeyValue]]) -> None:
         assert self._writer is not None

@@ -30,10 +30,14 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster's identity and nodes."""
+    """A cluster's identity and nodes.
+
+    `settings` are Kafka's own settings where its brokers differ from those of `deploy.local.settings`.
+    """
 
     cluster_id: str
     nodes: tuple[Node, ...]
+    settings: dict[str, str] = {}
 
     @property
     def bootstrap_servers(self) -> str:

@@ -59,6 +59,7 @@ def server_properties(layout: Layout, node: Node) -> str:
         "controller.quorum.voters": voters,
         **_ALWAYS,
         **_replication(len(layout.nodes)),
+        **layout.settings,
     }
     return "".join(f"{key}={value}\n" for key, value in settings.items())
 

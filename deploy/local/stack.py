@@ -13,6 +13,7 @@ import secrets
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +45,13 @@ class LocalStack:
     """
 
     def __init__(
-        self, *, name: str | None = None, brokers: int | None = None, port: int | None = None, run: Path = places.RUN
+        self,
+        *,
+        name: str | None = None,
+        brokers: int | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        run: Path = places.RUN,
     ) -> None:
         """Describe a stack; nothing happens yet.
 
@@ -52,6 +59,7 @@ class LocalStack:
             name: what it is called; a name that nobody has if None.
             brokers: 1 or 3; if None, as many as its kept data has, else 1.
             port: the first broker's, the others' follow; if None, those it had before, else free ones.
+            settings: Kafka's own settings, over ours; if None, those it had before, else none.
             run: the directory of all stacks.
 
         Raises:
@@ -68,6 +76,7 @@ class LocalStack:
         self._run = run
         self._asked_brokers = brokers
         self._asked_port = port
+        self._asked_settings = settings
         self._is_owned = False
         self._owner: IO[str] | None = None  # held open, and thereby locked, while this process owns the stack
         self._brokers: list[Broker] = []  # kept, as each may hold the process to reap
@@ -178,6 +187,8 @@ class LocalStack:
         """Decide on the layout and write it down, and that it is ours if it is."""
         kept = read_layout(self.directory)
         layout = self._choose_layout(kept)
+        if self._asked_settings is not None:
+            layout = msgspec.structs.replace(layout, settings=dict(self._asked_settings))
         up = set() if kept is None else {broker.node for broker in self.brokers if broker.pid is not None}
         ports.require_free(port for node in layout.nodes if node not in up for port in node.ports)
         write_layout(self.directory, layout)
@@ -204,7 +215,7 @@ class LocalStack:
         if self.is_running:
             raise StackError(f"stack {self.name!r} runs at {kept.bootstrap_servers}: stop it first")
         moved = plan(brokers=brokers, port=self._asked_port, avoid=avoid)
-        return msgspec.structs.replace(moved, cluster_id=kept.cluster_id)
+        return msgspec.structs.replace(moved, cluster_id=kept.cluster_id, settings=kept.settings)
 
     def _wait_until_ready(self) -> None:
         everyone = frozenset(broker.node.id for broker in self.brokers)

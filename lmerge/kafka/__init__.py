@@ -13,6 +13,9 @@ becomes an exception that says what to do (`lmerge.kafka.errors`).
             writer.write("numbers", 0, [(b"key", b"1"), (b"key", b"2")], last_headers=(("batch", b"7"),))
 """
 
+from lmerge.final_events import Gap, Position
+from lmerge.kafka.closing import Closing
+from lmerge.kafka.consumer import MergedElement, MergedReader
 from lmerge.kafka.errors import (
     BrokerError,
     Fenced,
@@ -25,6 +28,7 @@ from lmerge.kafka.errors import (
     Undecided,
     WrongPartitions,
 )
+from lmerge.kafka.group import GroupMember, Protocol
 from lmerge.kafka.reader import Partition, PartitionReader
 from lmerge.kafka.record import Headers, Record
 from lmerge.kafka.settings import KafkaSettings
@@ -34,13 +38,20 @@ from lmerge.kafka.writer import KeyValue, State, TransactionalWriter
 
 __all__ = [
     "BrokerError",
+    "Closing",
     "Fenced",
+    "Gap",
+    "GroupMember",
     "Headers",
     "KafkaSettings",
     "KeyValue",
+    "MergedElement",
+    "MergedReader",
     "MissingTopic",
     "Partition",
     "PartitionReader",
+    "Position",
+    "Protocol",
     "RebuildError",
     "Record",
     "RecordsGone",

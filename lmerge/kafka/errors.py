@@ -107,11 +107,14 @@ _CODES: Final[dict[type[BrokerError], tuple[str, ...]]] = {
         *("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_MSG_SIZE", "INVALID_TIMESTAMP"),
         *("TOPIC_EXCEPTION", "INVALID_PARTITIONS", "INVALID_REPLICATION_FACTOR", "INVALID_CONFIG"),
         *("INVALID_REQUEST", "POLICY_VIOLATION", "TOPIC_DELETION_DISABLED", "UNSUPPORTED_COMPRESSION_TYPE"),
+        *("INVALID_SESSION_TIMEOUT", "INVALID_GROUP_ID", "INCONSISTENT_GROUP_PROTOCOL", "GROUP_MAX_SIZE_REACHED"),
+        *("NON_EMPTY_GROUP", "OFFSET_METADATA_TOO_LARGE"),
     ),
     # Outside of transactions librdkafka does not mark these as retriable, though they are.
     RetryError: (
         *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT"),
         *("_WAIT_COORD", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_QUEUE_FULL", "_RETRY"),
+        *("_MAX_POLL_EXCEEDED", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"),
         *("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE"),
         *("REPLICA_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "NOT_CONTROLLER", "NOT_COORDINATOR"),
         *("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"),
@@ -172,6 +175,17 @@ def is_masked_fatal(error: "KafkaError") -> bool:
 def is_existing_topic(error: "KafkaError") -> bool:
     """Tell whether a topic was not created because it exists."""
     return error.name() == "TOPIC_ALREADY_EXISTS"
+
+
+def is_group_in_use(error: "KafkaError") -> bool:
+    """Tell whether offsets cannot be committed because members of the group do so: whoever subscribes with its name."""
+    return error.name() in {"UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "NON_EMPTY_GROUP"}
+
+
+def is_refused_group_setting(error: "KafkaError") -> bool:
+    """Tell whether a broker will not set a group's session timeout: too short, not allowed, or it is older than 4.0."""
+    codes = {"INVALID_CONFIG", "INVALID_REQUEST", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "POLICY_VIOLATION"}
+    return error.name() in codes | {"GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"}
 
 
 def is_login_failure(error: "KafkaError") -> bool:

@@ -7,12 +7,12 @@ cannot be read any more leaves by itself, with an error that names it.
 
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lmerge.errors import UsageError
+from lmerge.kafka.closing import Closing
 from lmerge.kafka.deadline import Deadline
 from lmerge.kafka.edge import Edge
 from lmerge.kafka.errors import BrokerError, RetryError, is_partition_end
@@ -26,7 +26,7 @@ Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 
-class PartitionReader:
+class PartitionReader(Closing):
     """Reads committed records of many partitions; for one thread.
 
     What waits in its queue is bounded by `KafkaSettings` (16 MB, and per partition about 10,000 records); when nobody
@@ -44,13 +44,14 @@ class PartitionReader:
         self._edge = Edge(settings.bootstrap_servers)
         config = {**settings.consumer("lmerge-reader"), "error_cb": self._edge.note}
         with self._edge.calling("reader cannot be made", _serve_nothing):
-            # None once closed.
-            self._consumer: Consumer | None = Consumer(config)
+            self._consumer = Consumer(config)
         self._partitions: set[Partition] = set()
         # Partitions that were removed and not added again: a record of theirs may be on its way still.
         self._removed: set[Partition] = set()
         # Partitions that left by themselves, until they are added again or removed.
         self._failed: dict[Partition, BrokerError] = {}
+        # Partitions of which a poll has met the end since they were added.
+        self._ended: set[Partition] = set()
         # Failures that no poll has raised yet.
         self._failures: deque[BrokerError] = deque()
 
@@ -64,6 +65,11 @@ class PartitionReader:
         """The partitions that cannot be read any more, and why; each error was raised by a poll, or will be."""
         return dict(self._failed)
 
+    @property
+    def ended(self) -> frozenset[Partition]:
+        """The partitions of which all was read, at least once, that was committed; they may have grown since."""
+        return frozenset(self._ended)
+
     def add(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to read partitions, each at its offset, which need not be that of a record.
 
@@ -73,13 +79,14 @@ class PartitionReader:
             UsageError: one of them is being read already.
             StopError: the client library refuses.
         """
-        consumer = self._open()
+        self._require_open()
         if known := self._partitions.intersection(offsets):
             raise UsageError(f"partitions {_show(known)} are being read already; remove them first")
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         with self._edge.calling(f"cannot begin to read {_show(offsets)}", _serve_nothing):
-            consumer.incremental_assign(wanted)
+            self._consumer.incremental_assign(wanted)
         self._partitions.update(offsets)
+        self._ended.difference_update(offsets)
         self._removed.difference_update(offsets)
         for partition in offsets:
             self._failed.pop(partition, None)
@@ -90,10 +97,10 @@ class PartitionReader:
         Raises:
             StopError: the client library refuses.
         """
-        consumer = self._open()
+        self._require_open()
         gone = self._partitions.intersection(partitions)
         with self._edge.calling(f"cannot stop reading {_show(gone)}", _serve_nothing):
-            consumer.incremental_unassign([TopicPartition(*partition) for partition in gone])
+            self._consumer.incremental_unassign([TopicPartition(*partition) for partition in gone])
         self._partitions -= gone
         self._removed |= gone
         for partition in partitions:
@@ -117,44 +124,28 @@ class PartitionReader:
             if records or (deadline.passed and not self._failures):
                 return records
 
-    def close(self) -> None:
-        """Drop the connection; calling it again does nothing."""
-        if self._consumer is not None:
-            self._consumer.close()
-        self._consumer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            raise UsageError("reader cannot read: it is closed")
-        return self._consumer
+    def _close(self) -> None:
+        self._consumer.close()
 
     def _take(self, timeout_seconds: float) -> "list[Message[Any, Any]]":
         """Wait for the first message, then take what is there: `consume` alone would wait for all of them."""
-        consumer = self._open()
+        self._require_open()
         with self._edge.calling(f"cannot read {len(self._partitions)} partitions", _serve_nothing):
-            first = consumer.poll(timeout_seconds)
+            first = self._consumer.poll(timeout_seconds)
             if first is None:
                 return []
-            return [first, *consumer.consume(self._batch_records - 1, 0)] if self._batch_records > 1 else [first]
+            return [first, *self._consumer.consume(self._batch_records - 1, 0)] if self._batch_records > 1 else [first]
 
     def _is_record(self, message: "Message[Any, Any]") -> bool:
         """Tell whether a message is a record that is wanted; what else it may be is dealt with here."""
         error = message.error()
         if error is None:
             return not self._removed or (message.topic(), message.partition()) not in self._removed
-        if is_partition_end(error):
-            return False
         topic, partition = message.topic(), message.partition()
         if topic is None or partition is None:
             self._note_failure(self._edge.translate(error, f"cannot read {_show(self._partitions)}"))
+        elif is_partition_end(error):
+            self._ended.add((topic, partition))
         elif (topic, partition) in self._partitions:
             fact = f"cannot read {topic}/{partition} at offset {message.offset()}"
             self._note_failure(self._edge.translate(error, fact), (topic, partition))

@@ -66,6 +66,10 @@ _RESERVED: Final[dict[str, str]] = {
     "transactional.id": "each writer is given its own",
     "group.id": "each consumer is given its own",
     **dict.fromkeys(
+        ["group.protocol", "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"],
+        "members of a group choose it by what the broker allows",
+    ),
+    **dict.fromkeys(
         [*_EXACTLY_ONCE_READ, *_EXACTLY_ONCE_WRITE, "request.required.acks", "enable.gapless.guarantee"],
         "exactly-once rests on it",
     ),
@@ -136,6 +140,10 @@ class KafkaSettings(msgspec.Struct, frozen=True):
         """
         # The client library wants a group id; a consumer that only assigns never joins the group.
         return {**_TAIL, **self.admin(), **_EXACTLY_ONCE_READ, "group.id": "lmerge-tail"}
+
+    def member(self, group_id: str) -> dict[str, Any]:
+        """Give the settings of a member of a group that reads nothing, and so has no position that could be wrong."""
+        return {**self.consumer(group_id), "auto.offset.reset": "latest"}
 
     def consumer(self, group_id: str) -> dict[str, Any]:
         """Give the settings of a consumer that reads on and on."""

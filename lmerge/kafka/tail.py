@@ -9,12 +9,12 @@ times as far back, until the start of the log. It takes 5 ms where the last tran
 
 import time
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lmerge.errors import UsageError
+from lmerge.kafka.closing import Closing
 from lmerge.kafka.deadline import Deadline
 from lmerge.kafka.edge import Edge
 from lmerge.kafka.errors import RecordsGone, RetryError, Undecided, is_partition_end, translate
@@ -46,7 +46,7 @@ class Watermarks(NamedTuple):
     end: int
 
 
-class TailReader:
+class TailReader(Closing):
     """Reads committed records of any partition, by one kept connection; for one thread.
 
     Between calls it costs nothing. A range that is being iterated ends when the next call on the same reader begins.
@@ -60,10 +60,9 @@ class TailReader:
         self._timeout_seconds = timeout_seconds
         self._edge = Edge(settings.bootstrap_servers)
         with self._edge.calling("reader cannot be made", lambda _: None):
-            # None once closed.
-            self._consumer: Consumer | None = Consumer({**settings.tail(), "error_cb": self._edge.note})
+            self._consumer = Consumer({**settings.tail(), "error_cb": self._edge.note})
             # Sees undecided records too; it only asks for ends.
-            self._log_reader: Consumer | None = Consumer(
+            self._log_reader = Consumer(
                 {**settings.tail(), "isolation.level": "read_uncommitted", "error_cb": self._edge.note}
             )
         # Counts the reads: an older iterator sees by it that the consumer reads for somebody else now.
@@ -76,7 +75,7 @@ class TailReader:
             MissingTopic: there is no such topic or partition.
             RetryError: nobody answered in time.
         """
-        return self._watermarks(self._open(), topic, partition)
+        return self._watermarks(self._consumer, topic, partition)
 
     def require_decided(self, topic: str, partition: int, *, timeout_seconds: float = DECISION_SECONDS) -> None:
         """Wait until every record that the log holds now is committed or aborted.
@@ -92,11 +91,9 @@ class TailReader:
             MissingTopic: there is no such topic or partition.
             RetryError: nobody answered in time.
         """
-        consumer = self._open()
-        assert self._log_reader is not None  # both are open or none
         log_end = self._watermarks(self._log_reader, topic, partition).end
         deadline = Deadline(timeout_seconds)
-        while (end := self._watermarks(consumer, topic, partition).end) < log_end:
+        while (end := self._watermarks(self._consumer, topic, partition).end) < log_end:
             if deadline.passed:
                 raise Undecided(
                     f"records [{end}, {log_end}) of {topic}/{partition} are neither committed nor aborted after "
@@ -164,27 +161,12 @@ class TailReader:
         self._reads += 1
         return self._read(TopicPartition(topic, partition, start), name, end, batch_records, self._reads)
 
-    def close(self) -> None:
-        """Drop the connection; calling it again does nothing."""
-        for consumer in (self._consumer, self._log_reader):
-            if consumer is not None:
-                consumer.close()
-        self._consumer = self._log_reader = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            raise UsageError("reader cannot read: it is closed")
-        return self._consumer
+    def _close(self) -> None:
+        self._consumer.close()
+        self._log_reader.close()
 
     def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> Watermarks:
+        self._require_open()
         with self._edge.calling(f"cannot ask for the end of {topic}/{partition}", consumer.poll):
             return Watermarks(*consumer.get_watermark_offsets(TopicPartition(topic, partition), self._timeout_seconds))
 
@@ -206,7 +188,7 @@ class TailReader:
                     yield batch
         finally:
             # While it is assigned, the consumer asks the broker for more every millisecond.
-            if self._consumer is not None and self._reads == read:
+            if not self._is_closed and self._reads == read:
                 self._consumer.unassign()
 
     def _poll(self, name: str, read: int, most: int) -> "list[Message[Any, Any]]":
@@ -229,7 +211,8 @@ class TailReader:
     def _check_turn(self, name: str, read: int) -> Consumer:
         if read != self._reads:
             raise UsageError(f"range of {name}: another read on this reader has begun; use two readers")
-        return self._open()
+        self._require_open()
+        return self._consumer
 
 
 def _is_end(message: "Message[Any, Any]", end: int) -> bool:

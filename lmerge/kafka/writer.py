@@ -24,12 +24,12 @@ Three things that Kafka does not do for its callers:
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from confluent_kafka import KafkaException, Producer
 
 from lmerge.errors import UsageError
+from lmerge.kafka.closing import Closing
 from lmerge.kafka.deadline import Deadline
 from lmerge.kafka.edge import Edge
 from lmerge.kafka.errors import BrokerError, RebuildError, RetryError
@@ -62,7 +62,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-class TransactionalWriter:
+class TransactionalWriter(Closing):
     """Writes records in transactions, one after the other, under one transactional id; for one thread.
 
     Make it a moment before it is needed, as it connects in the background, and keep it: a transaction by a kept writer
@@ -211,21 +211,13 @@ class TransactionalWriter:
             self._abort_if_open()
             raise
 
-    def close(self) -> None:
-        """Abort what is open and drop the connection; calling it again does nothing."""
+    def _close(self) -> None:
+        """Abort what is open and drop the connection."""
         self._abort_if_open()
         self._state = State.CLOSED
         # Not Producer.close(): after a fatal error that warns, and where warnings are errors it is a SystemError.
         # Without references the producer ends at once, in every state (tried).
         self._producer = self._outbox = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _cannot(self, what: str) -> str:
         return f"writer {self.transactional_id!r} cannot {what}"

@@ -3,12 +3,11 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 from lmerge.codec import decode, decode_batch
 from lmerge.errors import MalformedRecord, UsageError
-from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, Watermarks
+from lmerge.kafka import Closing, KafkaSettings, TailReader, TopicAdmin, Watermarks
 from services.certify import Batch, Batches
 from services.cli.lines import Lines
 
@@ -39,7 +38,7 @@ def _read_lines(name: str, stream: BinaryIO, start: int) -> Iterator[Batch]:
         yield from _decoded(values[skipped:], numbers[skipped:])
 
 
-class Topics:
+class Topics(Closing):
     """Topics whose partitions belong together, each topic read by a connection of its own.
 
     Args:
@@ -68,18 +67,10 @@ class Topics:
         for records in self._readers[topic].read_range(topic, partition, start=start, end=end):
             yield from _decoded([record.value for record in records], [record.offset for record in records])
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Drop the connections."""
         for reader in self._readers.values():
             reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _decoded(values: Sequence[bytes | None], positions: Sequence[int]) -> Iterator[Batch]:
