@@ -10,6 +10,7 @@ from services.cli.inputs import attach, detach, fast_forward, pause, release, re
 from services.cli.merge import merge
 from services.cli.merges import delete, merges
 from services.cli.status import status
+from services.cli.tail import tail
 from services.cli.topics import topics
 
 
@@ -21,7 +22,7 @@ def cli() -> None:
 
 for command in (
     *(merge, certify, compare),
-    *(merges, apply, delete, status, topics),
+    *(merges, apply, delete, status, tail, topics),
     *(attach, detach, pause, resume, fast_forward, release),
 ):
     cli.add_command(command)

@@ -1,5 +1,6 @@
 """The commands that call the merge service, against its API on a loopback port with its parts in memory."""
 
+import doctest
 import json
 import os
 import pty
@@ -17,6 +18,8 @@ import trustme
 from click.testing import CliRunner
 
 from lmerge import INFINITY
+from services import moment
+from services.cli import columns
 from services.cli.__main__ import cli
 from services.cli.status_words import describe
 from services.merge.api.server import CannotListen, RestServer
@@ -349,6 +352,10 @@ def test_the_shell_completes_names(lmerge: Lmerge) -> None:
     words = {"COMP_WORDS": "lmerge status h", "COMP_CWORD": "2", "_LMERGE_COMPLETE": "bash_complete"}
     assert lmerge(**words).out.split() == ["plain,hot_items"]
     assert lmerge(**words, LMERGE_URL="http://127.0.0.1:1").out.strip() == ""
+
+
+def test_the_examples_in_the_code_are_right() -> None:
+    assert (doctest.testmod(columns).failed, doctest.testmod(moment).failed) == (0, 0)
 
 
 def test_the_help_names_the_exit_codes_and_the_completion(lmerge: Lmerge) -> None:
