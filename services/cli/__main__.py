@@ -1,33 +1,36 @@
-"""Entry point of the `lmerge` command; each subcommand is a module of its own."""
-
-import sys
+"""Entry point of the `lmerge` command; each subcommand is in a module of its kind."""
 
 import click
 
-from lmerge.errors import LMergeError
+from services.cli.apply import apply
 from services.cli.certify import certify
 from services.cli.compare import compare
+from services.cli.failure import EPILOG, Group
+from services.cli.inputs import attach, detach, fast_forward, pause, release, resume
 from services.cli.merge import merge
+from services.cli.merges import delete, merges
+from services.cli.status import status
+from services.cli.tail import tail
+from services.cli.topics import topics
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(package_name="lmerge")
 def cli() -> None:
     """Merge equivalent streams into one that is right as long as one of them is."""
 
 
-cli.add_command(certify)
-cli.add_command(compare)
-cli.add_command(merge)
+for command in (
+    *(merge, certify, compare),
+    *(merges, apply, delete, status, tail, topics),
+    *(attach, detach, pause, resume, fast_forward, release),
+):
+    cli.add_command(command)
 
 
 def main() -> None:
     """Run the command; a mistake of the user is a sentence, not a traceback."""
-    try:
-        cli(prog_name="lmerge")
-    except LMergeError as error:
-        click.echo(f"lmerge: {error}", err=True)
-        sys.exit(2)
+    cli(prog_name="lmerge")
 
 
 if __name__ == "__main__":

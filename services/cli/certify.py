@@ -15,6 +15,7 @@ from services.cli.definition import MergeTopics, resolve_merge
 from services.cli.places import file_line, topic_offset
 from services.cli.progress import Progress
 from services.cli.sources import STANDARD_INPUT, Topics, read_file
+from services.kafka_options import given_by_option, kafka_options
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 _ORDERS = {"any": Order.ANY, "by-vs": Order.BY_VS, "strictly-by-vs": Order.STRICTLY_BY_VS}
@@ -33,7 +34,7 @@ class Rules(msgspec.Struct, frozen=True):
 @click.option("--merged", type=_FILE, metavar="FILE", help="The merged stream, one element per line; - is a pipe.")
 @click.option("--input", "inputs", multiple=True, type=_FILE, metavar="FILE", help="An input; one option for each.")
 @click.option("--reference", type=_FILE, metavar="FILE", help="A stream that is known to be right, to be equal to.")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster: judge topics, not files.")
+@kafka_options(required=False)
 @click.option("--merged-topic", metavar="TOPIC", help="The merged stream.")
 @click.option("--input-topic", "input_topics", multiple=True, metavar="TOPIC", help="An input; one option for each.")
 @click.option("--reference-topic", metavar="TOPIC", help="A stream that is known to be right, to be equal to.")
@@ -54,7 +55,7 @@ def certify(
     merged: str | None,
     inputs: tuple[str, ...],
     reference: str | None,
-    bootstrap_servers: str | None,
+    kafka: KafkaSettings | None,
     merged_topic: str | None,
     input_topics: tuple[str, ...],
     reference_topic: str | None,
@@ -75,24 +76,24 @@ def certify(
     With --merge the inputs are all that are or were attached. One that was detached counts with all that its topic
     holds: what a right input says later only bears the merge out, but if it goes wrong after it left, that is reported.
 
-    The exit code is 0 if the stream is certified, 1 if not, and 2 if the command could not begin or go on.
+    With --bootstrap-servers, topics are judged; else files. The exit code is 0 if the stream is certified and 1 if not;
+    `lmerge --help` has the others.
     """
     rules = Rules(multiset, _ORDERS[order], origin, until)
     progress = Progress()
     notes: tuple[str, ...] = ()
-    if bootstrap_servers is None:
+    if kafka is None or not (merged_topic or input_topics or reference_topic or merge_name or given_by_option()):
         if merged_topic or input_topics or reference_topic or merge_name:
             raise click.UsageError("topics and merges are on a cluster: give --bootstrap-servers")
         lanes = _certify_files(merged, inputs, reference, rules, progress)
     else:
         if merged or inputs or reference:
             raise click.UsageError("files or topics: leave out --bootstrap-servers, or --merged, --input, --reference")
-        settings = KafkaSettings(bootstrap_servers)
-        topics = _topics(settings, merge_name, merged_topic, input_topics, rules)
+        topics = _topics(kafka, merge_name, merged_topic, input_topics, rules)
         notes = topics.notes
         for note in notes:  # the verdict may be long in coming
             click.echo(f"lmerge: {note}", err=True)
-        lanes = _certify_topics(settings, topics, reference_topic, rules, progress)
+        lanes = _certify_topics(kafka, topics, reference_topic, rules, progress)
     certificates = dict(lanes)
     progress.close()
     click.echo(to_json(certificates, notes) if as_json else to_text(certificates, notes))

@@ -14,6 +14,7 @@ from services.certify import Batches, BeginsAnew, Compared, Comparison
 from services.cli.compare_report import to_json, to_text
 from services.cli.progress import Progress
 from services.cli.sources import Topics, read_file
+from services.kafka_options import given_by_option, kafka_options
 
 Open: TypeAlias = Callable[[str, int | None], Batches]
 """Reads a stream by name from a position on, or from its beginning."""
@@ -22,30 +23,31 @@ Open: TypeAlias = Callable[[str, int | None], Batches]
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--bootstrap-servers", metavar="HOST:PORT", help="A Kafka cluster: A and B are topics, not files.")
+@kafka_options(required=False)
 @click.option("--snapshots", is_flag=True, help="Equal snapshots are enough, however lifetimes are cut.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def compare(*, a: str, b: str, bootstrap_servers: str | None, snapshots: bool, as_json: bool) -> None:
-    """Compare the streams A and B, as far as both are stable.
+def compare(*, a: str, b: str, kafka: KafkaSettings | None, snapshots: bool, as_json: bool) -> None:
+    """Compare the streams A and B, as far as both are stable: topics with --bootstrap-servers, else files.
 
     Says whether they have the same events (equal TDBs), whether the same payloads are valid at every instant (equal
     snapshots), and if not, at which instant they first differ and what each has there. What lies beyond the smaller
     stable cannot be compared yet. Topics are read up to their committed ends, partition by partition. Of a stream with
     several incarnations the last one counts.
 
-    The exit code is 0 if they are equal, 1 if they are not or nothing can be compared yet, and 2 if the command could
-    not begin or go on.
+    The exit code is 0 if they are equal, and 1 if they are not or nothing can be compared yet; `lmerge --help` has the
+    others.
     """
     if a == b:
         raise UsageError(f"{a} is named twice: give two streams")
     progress = Progress()
-    if bootstrap_servers is None:
+    are_files = Path(a).is_file() and Path(b).is_file()
+    if kafka is None or (are_files and not given_by_option()):
         for name in (a, b):
             if not Path(name).is_file():
                 raise click.UsageError(f"no such file: {name}; for topics give --bootstrap-servers")
         lanes: Iterator[tuple[int | None, Compared]] = iter([(None, _compare(a, b, _open_file(progress), progress))])
     else:
-        lanes = _compare_topics(KafkaSettings(bootstrap_servers), a, b, progress)
+        lanes = _compare_topics(kafka, a, b, progress)
     outcomes = dict(lanes)
     progress.close()
     click.echo(to_json(outcomes) if as_json else to_text(outcomes))

@@ -14,6 +14,7 @@ from lmerge.feed import FeedDefinition
 from lmerge.kafka import Fenced, KafkaSettings, MissingTopic, WrongPartitions
 from services.heartbeat.service import HeartbeatService, Pace
 from services.heartbeat.takeover import Start
+from services.kafka_options import kafka_options
 from services.log import log
 
 FAILED: Final = 1
@@ -23,14 +24,7 @@ FENCED: Final = 3
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option(
-    "--bootstrap-servers",
-    required=True,
-    envvar="KAFKA_BOOTSTRAP_SERVERS",
-    show_envvar=True,
-    metavar="HOST:PORT,…",
-    help="The Kafka brokers.",
-)
+@kafka_options()
 @click.option(
     "--feed",
     "feed_file",
@@ -55,7 +49,7 @@ FENCED: Final = 3
 )
 @click.option("--create/--no-create", default=True, help="Create the heartbeats topic if it does not exist.")
 def heartbeat(
-    *, bootstrap_servers: str, feed_file: Path, start: Start, interval_ms: int, silence_ms: int, create: bool
+    *, kafka: KafkaSettings, feed_file: Path, start: Start, interval_ms: int, silence_ms: int, create: bool
 ) -> None:
     """Decide the progress and the lateness of a feed: read its sources, write heartbeats to <feed>.heartbeats.
 
@@ -70,9 +64,7 @@ def heartbeat(
     stop = _stop_by_signal()
     pace = Pace(interval_seconds=interval_ms / 1_000, silence_seconds=silence_ms / 1_000)
     definition = FeedDefinition.parse(_read(feed_file))
-    service = HeartbeatService(
-        KafkaSettings(bootstrap_servers), definition, start=start, pace=pace, create=create, stop=stop
-    )
+    service = HeartbeatService(kafka, definition, start=start, pace=pace, create=create, stop=stop)
     service.run()
     log("info", "stopped", feed=definition.name)
 

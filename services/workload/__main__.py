@@ -2,10 +2,8 @@
 
 import signal
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from types import FrameType
@@ -14,9 +12,10 @@ from typing import Any, Final
 import click
 
 from lmerge.errors import LMergeError, UsageError
-from lmerge.kafka import KafkaSettings
+from services.kafka_options import kafka_options
+from services.moment import Moment, show_ms
 from services.workload.nexmark import START_MS, close_rows, rows
-from services.workload.run import Run, show_ms
+from services.workload.run import Run
 from services.workload.settings import EVENT_RATE, Settings
 from services.workload.sinks import FileSink, TopicSink
 
@@ -28,32 +27,8 @@ _NATURAL: Final = click.IntRange(min=0)
 _POSITIVE: Final = click.IntRange(min=1)
 
 
-class _Moment(click.ParamType[int]):
-    """A time as ISO 8601, as milliseconds since 1970, or `now`."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Give the time in milliseconds."""
-        if value == "now":
-            return int(time.time() * 1_000)
-        if value.isdecimal():
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is no time: give {show_ms(START_MS)}, milliseconds since 1970, or now", param, ctx)
-        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option(
-    "--bootstrap-servers",
-    envvar="KAFKA_BOOTSTRAP_SERVERS",
-    show_envvar=True,
-    metavar="HOST:PORT,…",
-    help='The broker to write to; none, or "": only a file.',
-)
+@kafka_options(required=False)
 @click.option("--file", type=click.Path(path_type=Path), help="Write the rows to this file too, one JSON line per row.")
 @click.option("--seed", type=_NATURAL, default=0, help="The same seed and options, the same rows.")
 @click.option("--rows", type=_NATURAL, help="End after so many rows.  [default: never]")
@@ -69,7 +44,7 @@ class _Moment(click.ParamType[int]):
     type=_POSITIVE,
     help=f"Rows per second of event time.  [default: --rate, which is real time; {EVENT_RATE} if that is 0]",
 )
-@click.option("--start", type=_Moment(), default=show_ms(START_MS), help="Event time of the first row, or now.")
+@click.option("--start", type=Moment(), default=show_ms(START_MS), help="Event time of the first row, or now.")
 @click.option("--partitions", type=_POSITIVE, default=4, help="Partitions of each topic.")
 @click.option("--disorder-ms", type=_NATURAL, default=0, help="How far a row may be behind others of its partition.")
 @click.option("--skew-ms", type=_NATURAL, default=0, help="Partition p is p times this behind partition 0.")
@@ -92,6 +67,8 @@ class _Moment(click.ParamType[int]):
 )
 def workload(**options: Any) -> None:
     """Write NEXMark's persons, auctions and bids to Kafka topics, a file, or both.
+
+    Without brokers, or with "" for them, only a file is written.
 
     The rows are JSON objects with keys in a fixed order, prices in cents, and their event time in "date_time",
     in milliseconds. They are a function of the seed and the options alone. What is due in 100 ms is one transaction.
@@ -118,9 +95,8 @@ def _execute(settings: Settings) -> None:
         sinks: list[TopicSink | FileSink] = []
         # Opened first, as a wrong name should not cost a connection; written second, to hold what was committed.
         file = stack.enter_context(FileSink(settings.file)) if settings.file else None
-        if settings.bootstrap_servers:
-            kafka = KafkaSettings(settings.bootstrap_servers)
-            topics = TopicSink(kafka, parameters, create=settings.create, abort_share=settings.abort_share)
+        if settings.kafka is not None:
+            topics = TopicSink(settings.kafka, parameters, create=settings.create, abort_share=settings.abort_share)
             sinks.append(stack.enter_context(topics))
         if file:
             sinks.append(file)

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from threading import Event
 from typing import Final
 
+from services.moment import show_ms
 from services.workload.nexmark import Row
 from services.workload.sinks import Sink
 
@@ -107,16 +107,6 @@ class Run:
 
     def _event_time(self) -> str:
         return "nothing written" if self.newest_ms is None else f"event time {show_ms(self.newest_ms)}"
-
-
-def show_ms(ms: int) -> str:
-    """Write a time as ISO 8601 does.
-
-    >>> show_ms(1_767_225_600_001)
-    '2026-01-01T00:00:00.001Z'
-    """
-    moment = datetime.fromtimestamp(ms // 1_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1_000:03}Z"
 
 
 def _per_second(count: int, seconds: float) -> str:

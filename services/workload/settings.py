@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from lmerge.errors import UsageError
+from lmerge.kafka import KafkaSettings
 from services.workload.nexmark import Parameters
 
 EVENT_RATE: Final = 1_000
@@ -19,7 +20,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         UsageError: options that make no sense together.
     """
 
-    bootstrap_servers: str | None
+    kafka: KafkaSettings | None
     file: Path | None
     seed: int
     rows: int | None
@@ -36,11 +37,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     abort_share: float
 
     def __post_init__(self) -> None:
-        if not self.bootstrap_servers and self.file is None:
+        if self.kafka is None and self.file is None:
             raise UsageError("nowhere to write to: give --bootstrap-servers, --file, or both")
-        if not self.bootstrap_servers and self.rows is None and self.event_seconds is None:
+        if self.kafka is None and self.rows is None and self.event_seconds is None:
             raise UsageError("a file without an end: give --rows or --event-seconds")
-        if not self.bootstrap_servers and self.abort_share:
+        if self.kafka is None and self.abort_share:
             raise UsageError(
                 "a file has no transactions to abort: give --bootstrap-servers, or leave --abort-share out"
             )
@@ -48,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wall_rate(self) -> int:
         """Rows per second of wall time. A file alone has nobody who wants to see it grow."""
-        return self.rate if self.bootstrap_servers else 0
+        return self.rate if self.kafka is not None else 0
 
     def parameters(self) -> Parameters:
         """Give what the rows depend on.

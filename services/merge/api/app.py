@@ -32,7 +32,7 @@ What is refused is `application/problem+json` (RFC 9457) with a stable `code`:
 
 def make_app(parts: Parts, tokens: Tokens, limits: Limits | None = None) -> FastAPI:
     """Build the application around the parts of the service."""
-    app = FastAPI(title="LMerge", version=VERSION, docs_url="/docs", redoc_url=None)
+    app = FastAPI(title="LMerge", version=VERSION, docs_url="/docs", redoc_url=None, redirect_slashes=False)
     for calls in (merges(parts), inputs(parts), health(parts)):
         app.include_router(calls)
     add_handlers(app)

@@ -280,6 +280,7 @@ def test_health_readiness_and_metrics_need_no_token(world: World) -> None:
 
 def test_what_is_no_call_is_refused_as_a_problem(world: World) -> None:
     assert refused(world.call("GET", "/v1/nothing")) == "no_such_path"
+    assert refused(world.call("GET", "/v1/merges/")) == "no_such_path"
     assert refused(world.call("PATCH", "/v1/merges/m")) == "method_not_allowed"
     response = world.client.request("PUT", "/v1/merges/m", content="{}", headers={"Authorization": f"Bearer {ADMIN}"})
     assert refused((response.status_code, response.json())) == "not_json"

@@ -1,9 +1,7 @@
 """The decisions of the merge service that need no broker."""
 
-from pathlib import Path
-
 import pytest
-from pydantic import SecretStr, ValidationError
+from pydantic import ValidationError
 
 from lmerge import OutputPolicy, UsageError
 from lmerge.kafka import Record
@@ -14,7 +12,6 @@ from services.merge.desired import Conflict, NotFound
 from services.merge.lane import MAX_NOTES, Lane
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
 from services.merge.status import lane_status
-from services.merge.tokens import Tokens, development_token
 
 R1 = InputDefinition(topic="m.replica.r1")
 
@@ -92,25 +89,6 @@ def test_a_definition_that_makes_no_sense_is_refused() -> None:
         InputDefinition(topic="not a topic")
     with pytest.raises(UsageError, match="unknown policy"):
         decide.put_merge(None, "m", MergeDefinition(policy="sometimes"))
-
-
-def test_tokens_have_scopes_and_do_not_show_themselves() -> None:
-    tokens = Tokens(admin=SecretStr("a-secret"), read=SecretStr("r-secret"))
-    assert [tokens.scope_of(token) for token in ("a-secret", "r-secret", "", "A-SECRET")] == [
-        "admin",
-        "read",
-        None,
-        None,
-    ]
-    assert Tokens(admin=SecretStr("a")).scope_of("") is None
-    assert "secret" not in repr(tokens)
-
-
-def test_a_development_token_is_made_once(tmp_path: Path) -> None:
-    token, is_new = development_token(tmp_path / "run" / "token")
-    assert is_new
-    assert development_token(tmp_path / "run" / "token") == (token, False)
-    assert (tmp_path / "run" / "token").stat().st_mode & 0o077 == 0
 
 
 def lane_record(**inputs: InputRecord) -> LaneRecord:

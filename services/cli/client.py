@@ -1,0 +1,137 @@
+"""The merge service's API, as the command line calls it: one method per kind of call, errors in words."""
+
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from lmerge.errors import UsageError
+from services.cli.failure import NotGranted, Unreachable
+
+TIMEOUT_SECONDS: Final = 35.0
+"""A little longer than the service itself waits for Kafka."""
+
+_PAGE: Final = 500
+
+
+class Api:
+    """A connection to the merge service.
+
+    Args:
+        url: where it listens.
+        token: who we are; None: nobody, which the service will refuse.
+        ca: a file of certificates to trust beside the usual ones.
+        transport: another way to the service, for tests.
+
+    Raises:
+        UsageError: the address, the token or the file cannot be used.
+    """
+
+    def __init__(
+        self, url: str, token: str | None, *, ca: Path | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"--url {url}: give an address such as http://127.0.0.1:8080")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise UsageError("the token has characters that no token has: is the file the right one?")
+        self._url = url
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        # No proxies from the environment: the token goes to the service and to nobody else.
+        self._http = httpx.Client(
+            base_url=url.rstrip("/"),
+            headers=headers,
+            timeout=TIMEOUT_SECONDS,
+            trust_env=False,
+            verify=_trust(ca) if url.startswith("https://") else False,
+            transport=transport,
+        )
+
+    def get(self, path: str, **parameters: str | int) -> Any:
+        """Read something."""
+        return self._call("GET", path, params=parameters).json()
+
+    def items(self, path: str) -> Iterator[Any]:
+        """Read a list, page by page."""
+        after = ""
+        while after is not None:
+            page = self.get(path, limit=_PAGE, after=after)
+            yield from page["items"]
+            after = page["next"]
+
+    def put(self, path: str, body: Mapping[str, Any], why: str = "") -> tuple[bool, Any]:
+        """Ask for something to be there; return whether it is new, and what is there."""
+        response = self._call("PUT", path, json=body, headers=_reason(why))
+        return response.status_code == httpx.codes.CREATED, response.json()
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, why: str = "") -> Any:
+        """Order something."""
+        return self._call("POST", path, json=body, headers=_reason(why)).json()
+
+    def delete(self, path: str, why: str = "") -> None:
+        """Remove something."""
+        self._call("DELETE", path, headers=_reason(why))
+
+    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise UsageError(f"--url {self._url}: {error}") from error
+        except httpx.TransportError as error:
+            raise Unreachable(_why_not(self._url, error)) from error
+        if response.is_success:
+            return response
+        detail = f"{_detail(response)}{_hint(response.status_code)}"
+        if response.is_server_error:
+            raise Unreachable(f"the merge service cannot do this now ({response.status_code}): {detail}")
+        raise NotGranted(detail)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _trust(ca: Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if ca is not None:
+        try:
+            context.load_verify_locations(ca)
+        except OSError as error:  # an SSLError is one
+            raise UsageError(f"--ca {ca}: no certificates can be read from it: {error.strerror or error}") from None
+    return context
+
+
+def _reason(why: str) -> dict[str, bytes]:
+    return {"X-Reason": why.encode()} if why else {}
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {response.status_code}, without a reason: is this the merge service?"
+
+
+def _hint(status: int) -> str:
+    if status == httpx.codes.UNAUTHORIZED:
+        return " (give --token-file, --token or LMERGE_TOKEN)"
+    return ""
+
+
+def _why_not(url: str, error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.TimeoutException):
+        return f"the merge service at {url} did not answer within {TIMEOUT_SECONDS:g} s: try again"
+    text = f"no merge service answers at {url}: {error}"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return f"{text}; give the certificate of its authority by --ca"
+    return f"{text}; is it running? Another address: --url or LMERGE_URL"
