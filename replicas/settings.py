@@ -80,8 +80,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """The name by which a second process with the same id fences this one."""
-        return f"{self.merge}/{self.replica}"
+        """The name by which a second process with the same id fences this one; `<m>/<n>` is that of lane n."""
+        return self.topic
 
     @property
     def plan(self) -> Plan:

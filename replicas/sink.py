@@ -67,7 +67,7 @@ class Sink(Closing):
     Args:
         settings: the cluster.
         topic: the replica's own topic.
-        transactional_id: `<merge>/<replica>`: two processes with the same one fence each other.
+        transactional_id: the topic's name: two processes with the same one fence each other.
         lanes: the partitions of the topic.
     """
 

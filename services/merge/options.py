@@ -10,6 +10,7 @@ import click
 
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
+from lmerge.kafka.group import SESSION_MS
 from services.kafka_options import kafka_options
 from services.merge.tokens import Tokens, development_token, from_environment
 
@@ -41,6 +42,8 @@ class ServiceSettings(NamedTuple):
     kafka: KafkaSettings
     rest: RestSettings
     tokens: Tokens
+    session_ms: int
+    """After how long without a sign of life another process takes the lanes over."""
 
 
 def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]:
@@ -62,6 +65,14 @@ def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]
         "LMERGE_ADMIN_TOKEN and LMERGE_READ_TOKEN. Without any of these a development token is made once, shown, "
         f"and kept in {DEVELOPMENT_FILE}.",
     )
+    @click.option(
+        "--session-ms",
+        default=SESSION_MS,
+        show_default=True,
+        type=click.IntRange(500, 300_000),
+        help="After how long without a sign of life another process takes the lanes over; at least 6 s where the "
+        "broker's minimum for consumer groups is not lowered.",
+    )
     @functools.wraps(command)
     def with_settings(
         *,
@@ -71,11 +82,13 @@ def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]
         tls_certificate: Path | None,
         tls_key: Path | None,
         token_file: Path | None,
+        session_ms: int,
         **others: Any,
     ) -> R:
         rest = RestSettings(host, port, tls_certificate, tls_key)
         _check_tls(rest)
-        return command(ServiceSettings(kafka, rest, find_tokens(token_file, os.environ)), **others)
+        tokens = find_tokens(token_file, os.environ)
+        return command(ServiceSettings(kafka, rest, tokens, session_ms), **others)
 
     return with_settings
 

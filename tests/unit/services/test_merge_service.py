@@ -3,15 +3,22 @@
 import pytest
 from pydantic import ValidationError
 
-from lmerge import OutputPolicy, UsageError
 from lmerge.kafka import Record
 from services.merge import desired as decide
 from services.merge.control_topic import UnreadableControl, desired_from, to_record
-from services.merge.definitions import MAX_FORMER_TOPICS, Desired, InputDefinition, MergeDefinition
-from services.merge.desired import Conflict, NotFound
-from services.merge.lane import MAX_NOTES, Lane
+from services.merge.definitions import (
+    MAX_FORMER_TOPICS,
+    Desired,
+    InputDefinition,
+    MergeDefinition,
+    NormalFormDefinition,
+    Properties,
+)
+from services.merge.desired import Conflict, NotFound, TooFar, TooWeak
+from services.merge.lane import Lane
+from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
-from services.merge.status import lane_status
+from services.merge.safe_points import MAX_NOTES
 
 R1 = InputDefinition(topic="m.replica.r1")
 
@@ -75,11 +82,10 @@ def test_the_last_record_of_a_merge_says_what_is_wanted_and_other_keys_say_nothi
         desired_from([control_record(b"merge/m", b'{"definition":{"partitions":0}}')])
 
 
-def test_the_origin_is_fixed_once() -> None:
-    fixed = decide.fix_origin(merge(), "m", 1000)
-    assert (fixed.origin, fixed.origin_fixed) == (1000, True)
-    with pytest.raises(UsageError, match="fixed already"):
-        decide.fix_origin(fixed, "m", 2000)
+def test_the_origin_is_fixed_once_by_the_first_to_say_it() -> None:
+    fixed = decide.fix_origin(merge(), "m", 1000, "feed")
+    assert (fixed.origin, fixed.origin_fixed, fixed.feed) == (1000, True, "feed")
+    assert decide.fix_origin(fixed, "m", 2000, "other") is fixed
 
 
 def test_a_definition_that_makes_no_sense_is_refused() -> None:
@@ -87,31 +93,48 @@ def test_a_definition_that_makes_no_sense_is_refused() -> None:
         MergeDefinition(partitions=0)
     with pytest.raises(ValidationError):
         InputDefinition(topic="not a topic")
-    with pytest.raises(UsageError, match="unknown policy"):
-        decide.put_merge(None, "m", MergeDefinition(policy="sometimes"))
+    with pytest.raises(ValidationError, match="unknown policy"):
+        MergeDefinition(policy="sometimes")
+    with pytest.raises(ValidationError, match="has no output policy"):
+        MergeDefinition(algorithm="R2", policy="eager")
+    with pytest.raises(ValidationError, match="merged by R3"):
+        MergeDefinition(algorithm="R4", normal_form=NormalFormDefinition())
+
+
+def test_auto_takes_the_cheapest_that_the_listed_properties_allow_and_a_weaker_input_is_refused() -> None:
+    ordered = Properties(insert_only=True, order="non-decreasing", key=True)
+    assert decide.put_merge(None, "m", MergeDefinition()).algorithm == "R3"
+    now = decide.put_merge(None, "m", MergeDefinition(properties=(ordered,)))
+    assert now.algorithm == "R2"
+    assert "Every input promises" in now.reason
+    fits = decide.put_input(now, "m", "r1", InputDefinition(topic="t", properties=ordered), lambda: "x")
+    assert list(fits.inputs) == ["r1"]
+    with pytest.raises(TooWeak, match=r"needs only inserts and stables, non-decreasing vs.*algorithm R3"):
+        decide.put_input(now, "m", "r2", InputDefinition(topic="u", properties=Properties(key=True)), lambda: "x")
+    for definition in (MergeDefinition(policy="eager"), MergeDefinition(normal_form=NormalFormDefinition())):
+        assert decide.put_merge(None, "m", definition).algorithm == "R3"
+
+
+def test_orders_to_inputs_are_part_of_what_is_wanted() -> None:
+    now = merge(r1=R1)
+    assert decide.set_paused(now, "m", "r1", paused=True).inputs["r1"].paused
+    released = decide.release(now, "m", "r1", skip_record=True, new_id=lambda: "o1").inputs["r1"].release
+    assert released is not None
+    assert (released.id, released.skip_record) == ("o1", True)
+    told = decide.fast_forward(now, "m", "r1", 20, committed=20, new_id=lambda: "o2").inputs["r1"].fast_forward
+    assert told is not None
+    assert (told.id, told.before) == ("o2", 20)
+    for committed in (19, None):
+        with pytest.raises(TooFar, match="no further than what is committed"):
+            decide.fast_forward(now, "m", "r1", 20, committed=committed, new_id=lambda: "o3")
 
 
 def lane_record(**inputs: InputRecord) -> LaneRecord:
-    return LaneRecord(
-        batch=1, max_stable=100, origin=None, leader="r1", merged_safe=0, safe_at_ms=0, control_offset=0, inputs=inputs
-    )
-
-
-def input_record(*, joins_at: int | None = None, own_stable: int | None = 90, verdict: str = "") -> InputRecord:
-    return InputRecord(
-        attachment="x",
-        topic="t",
-        position=5,
-        start=0,
-        safe=0,
-        joins_at=joins_at,
-        own_stable=own_stable,
-        verdict=verdict,
-    )
+    return LaneRecord(v=1, batch=1, at_ms=5, max_stable=100, leader="r1", inputs=inputs)
 
 
 def test_a_lane_record_comes_back_and_another_version_is_refused() -> None:
-    record = lane_record(r1=input_record())
+    record = lane_record(r1=InputRecord(attachment="x", topic="t", position=5, start=0, safe=0, own_stable=90))
     assert decode(encode(record)) == record
     with pytest.raises(UnreadableRecord, match="version 9"):
         decode(encode(record).replace(b'"v":1', b'"v":9'))
@@ -119,49 +142,33 @@ def test_a_lane_record_comes_back_and_another_version_is_refused() -> None:
         decode(b"{}")
 
 
-def test_the_status_says_who_is_joined_how_far_behind_and_why_a_lane_is_stalled() -> None:
-    status = lane_status(
-        lane_record(
-            r1=input_record(),
-            r2=input_record(joins_at=200, own_stable=None),
-            r3=input_record(verdict="offset 7: broken"),
-        )
-    )
-    assert {name: each.membership for name, each in status.inputs.items()} == {
-        "r1": "joined",
-        "r2": "joining",
-        "r3": "gap",
-    }
-    assert (status.state, status.may_die, status.inputs["r1"].lag_ms) == ("running", 0, 10)
-    assert status.inputs["r3"].reason == "offset 7: broken"
-    assert lane_status(None).state == "recovering"
-    assert "attach one" in (lane_status(lane_record()).reason or "")
-    assert lane_status(lane_record(r2=input_record(joins_at=200))).state == "stalled"
+def lane() -> Lane:
+    lane = Lane(LaneConfig(merge="m"))
+    lane.attach("r1", merge(r1=R1).inputs["r1"], low=0, until=0)
+    return lane
 
 
 def test_a_malformed_record_stops_its_input_at_its_offset() -> None:
-    lane = Lane(OutputPolicy(), 0)
-    lane.attach("r1", "x", "t", start=0, joins_at=0)
-    lane.begin_batch(merged_end=0, now_ms=0)
-    values = [b'{"kind":"stable","vc":5}', b"nonsense", b'{"kind":"stable","vc":6}']
-    lane.take("r1", [Record("t", 0, 10 + n, None, value, (), 0) for n, value in enumerate(values)])
-    assert lane.inputs["r1"].verdict.startswith("offset 11: ")
-    assert lane.inputs["r1"].position == 11
-    assert lane.reads(0) == {}
+    it = lane()
+    it.begin_batch(merged_end=0, now_ms=0)
+    it.take("r1", [10, 11, 12], [b'{"kind":"stable","vc":5}', b"nonsense", b'{"kind":"stable","vc":6}'])
+    stop = it.inputs["r1"].stop
+    assert stop is not None
+    assert (stop.kind, stop.offset, stop.reason[:11]) == ("quarantined", 11, "offset 11: ")
+    assert it.inputs["r1"].position == 11
+    assert it.reads() == {}
 
 
 def test_notes_of_batches_are_bounded_while_a_node_lives_for_ever() -> None:
-    lane = Lane(OutputPolicy(), 0)
-    lane.attach("r1", "x", "t", start=0, joins_at=0)
+    it = lane()
     for number in range(5 * MAX_NOTES):
-        lane.begin_batch(merged_end=number, now_ms=number)
-        value = b'{"kind":"insert","payload":%d,"vs":5,"ve":null}' % number if number % 10 == 3 else None
-        if value is not None:
-            lane.take("r1", [Record("t", 0, number, None, value, (), 0)])
+        it.begin_batch(merged_end=number, now_ms=number)
+        if number % 10 == 3:
+            it.take("r1", [number], [b'{"kind":"insert","payload":%d,"vs":5,"ve":null}' % number])
         if number % 7 == 0:
-            prepared = lane.prepare(control_offset=0)
-            lane.committed()
+            prepared = it.prepare()
+            it.committed()
             if prepared is not None and number > 3:
                 assert prepared.record.merged_safe <= 3
                 assert prepared.record.inputs["r1"].safe <= 3
-    assert len(lane._notes) <= MAX_NOTES
+    assert len(it._safe._notes) <= MAX_NOTES
