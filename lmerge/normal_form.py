@@ -274,13 +274,21 @@ class NormalForm:
         return msgspec.structs.replace(hello, joins_at=self._complete_from(element, hello.joins_at))
 
     def _complete_from(self, element: Hello | Skip, instant: int) -> int:
-        """Return the instant J' such that all runs with ve >= J' are right, if all events with ve >= `instant` are."""
         if self._cut_every is None:
             raise IllegalElement(
                 f"{element}: without cuts a run may reach back further than the replica; set cut_every for all replicas"
             )
-        first_cut = -(-(instant - 1) // self._cut_every) * self._cut_every  # at or after instant - 1
-        return first_cut + 1
+        return complete_from(instant, self._cut_every)
+
+
+def complete_from(instant: int, cut_every: int) -> int:
+    """Return the instant J' such that all runs with ``ve >= J'`` are right, if all events with ve >= `instant` are.
+
+    >>> complete_from(13, 10)
+    21
+    """
+    first_cut = -(-(instant - 1) // cut_every) * cut_every  # at or after instant - 1
+    return first_cut + 1
 
 
 def normal_form(

@@ -13,7 +13,7 @@ record (`recovery`). What an input does wrong stops that input and no other.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lmerge import MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
+from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
 from lmerge.choose import lacking
 from lmerge.codec import encode_batch
 from lmerge.errors import IllegalElement, UsageError
@@ -116,7 +116,7 @@ class Lane:
         self.merge.load(state)
         for name, each in inputs.items():
             if self.config.is_indexed and each.is_merged and each.cursor >= each.position:
-                self.merge.refeed(name, [], done=True)
+                self._refed(name, [])
         self._changed = True
 
     # -- inputs come and go
@@ -134,24 +134,24 @@ class Lane:
     def attach(self, name: str, wanted: Attachment, *, low: int, until: int) -> None:
         """Attach an input whose topic holds records from `low` on; `until` is the offset after its last record.
 
-        Its newest incarnation is looked for first. A topic without any hello is complete only if it begins with its
-        first record, or if the attach call says where it is complete from (RS 5.5).
+        Its newest incarnation is looked for first; where the topic is empty, its first record is awaited, since that
+        may be a hello. A topic without any hello is complete only if it begins with its first record, or if the attach
+        call says where it is complete from (RS 5.5).
         """
         definition = wanted.definition
         joins_at = MINUS_INFINITY if definition.joins_at is None else definition.joins_at
         begin = low if low == 0 or definition.joins_at is not None else None
         state = Input(wanted.attachment, definition.topic, low, low, joins_at, form=self.config.new_form())
         state.paused = wanted.paused
-        state.handled = tuple(order.id for order in (wanted.release, wanted.fast_forward) if order is not None)
+        state.handled = _standing(wanted)
         state.seek = Seek(until, begin)
         self.inputs[name] = state
         self._changed = True
-        if until <= low and begin is not None:
-            self._begin(name, low)
 
     def attach_missing(self, name: str, wanted: Attachment, reason: str) -> None:
         """Attach an input whose topic cannot be read."""
-        self.inputs[name] = Input(wanted.attachment, wanted.definition.topic, 0, 0, stop=Stop("gap", reason))
+        gap = Stop("gap", reason)
+        self.inputs[name] = Input(wanted.attachment, wanted.definition.topic, 0, 0, stop=gap, handled=_standing(wanted))
         self._happen("gap", name, reason)
 
     def detach(self, name: str) -> None:
@@ -184,14 +184,17 @@ class Lane:
         if state.paused != wanted.paused:
             state.paused = wanted.paused
             self._changed = True
-        order = wanted.release
-        if order is not None and order.id not in state.handled:
-            state.handled = (*state.handled[-1:], order.id)
-            self._release(name, skip_record=order.skip_record)
-        forward = wanted.fast_forward
-        if forward is not None and forward.id not in state.handled and forward.before <= self.merge.max_stable:
-            state.handled = (*state.handled[-1:], forward.id)
+        forward, release = wanted.fast_forward, wanted.release
+        if forward is not None and forward.id not in state.handled and self._may_skip(forward.before):
+            _note_handled(state, wanted, forward.id)
             self._signal(name, forward.before)
+        if release is not None and release.id not in state.handled:
+            _note_handled(state, wanted, release.id)
+            self._release(name, skip_record=release.skip_record)
+
+    def _may_skip(self, before: int) -> bool:
+        bound = self.config.may_skip_to(self.merge.max_stable)
+        return bound is not None and before <= bound
 
     def _release(self, name: str, *, skip_record: bool) -> None:
         """Lift a quarantine: going on at the present position would not be sound (RS 5.7)."""
@@ -204,8 +207,9 @@ class Lane:
         elif skip_record:
             state.skipped += () if stop.offset is None else (stop.offset,)
             state.form = self.config.new_form()
-            state.stop, state.seek = None, Seek(state.start, state.start)
-            self._begin(name, state.start)
+            state.stop, state.seek = None, Seek(state.start + 1, state.start)
+            state.go_to(state.start)
+            self.moved.add(name)
         else:
             state.stop, state.seek = None, Seek(0, None, why=stop.reason)
             state.go_to(state.position if stop.offset is None else stop.offset + 1)
@@ -225,7 +229,8 @@ class Lane:
         self.merge.begin_batch(self._batch)
 
     def _note(self, merged_end: int, at_ms: int) -> Note:
-        vector = {state.attachment: state.cursor for state in self.inputs.values() if state.is_merged}
+        # While it is re-fed an input is read below its position, and while it is held beyond it.
+        vector = {s.attachment: min(s.cursor, s.position) for s in self.inputs.values() if s.is_merged}
         return Note(self._batch, vector, merged_end, at_ms)
 
     def take(self, name: str, offsets: Sequence[int], values: Sequence[bytes | None], *, now_ms: int = 0) -> None:
@@ -241,28 +246,33 @@ class Lane:
             return
         if state.cursor < state.position:
             records = self._refeed(name, records)
-        if records.offsets:
+        if records.offsets and state.is_merged and not state.paused:
             self._merge(name, records)
         self._let_held_go_on()
 
     def _search(self, name: str, seek: Seek, records: Values) -> None:
         state = self.inputs[name]
         state.go_to(records.offsets[-1] + 1)
-        state.seek, begin = search(seek, records)
+        state.seek, begin = search(seek, records, state.skipped)
         self._changed = True
         if begin is not None:
             self._begin(name, begin)
 
     def _begin(self, name: str, offset: int) -> None:
-        """Begin to merge an input, at its hello or where its topic begins."""
+        """Begin to merge an input, at its hello or where its topic begins.
+
+        Where there is a hello, only that says from where it is complete. Until it is read the input must not look
+        joined: a commit may come between, and somebody may detach the others because of it (E21).
+        """
         state = self.inputs[name]
+        at_hello = state.seek is not None and state.seek.found == offset
         state.seek = None
         state.start = offset
         self._safe.forget_input(state.attachment)
         if state.cursor != offset:
             self.moved.add(name)
         state.go_to(offset)
-        self.merge.attach(name, joins_at=state.joins_at)
+        self.merge.attach(name, joins_at=INFINITY if at_hello else state.joins_at)
         self._changed = True
 
     def _refeed(self, name: str, records: Values) -> Values:
@@ -274,11 +284,19 @@ class Lane:
         assert error is None, "what was taken before can be decoded"
         if known:
             state.cursor = records.offsets[known - 1] + 1
-        done = state.cursor >= state.position
-        self.merge.refeed(name, self._formed(state, elements), done=done)
-        if done:
-            self._pending += self.merge.process(name, [])  # it may lead now (E8)
+        formed = self._formed(state, elements)
+        if state.cursor >= state.position:
+            self._refed(name, formed)
+        else:
+            self.merge.refeed(name, formed, done=False)
         return records.since(known)
+
+    def _refed(self, name: str, rest: Sequence[Element]) -> None:
+        """Note the last of what an input said before the recovery: it may lead now (E8)."""
+        self.merge.refeed(name, rest, done=True)
+        self._pending += self.merge.process(name, [])
+        self._digest(self.merge.take_facts())
+        self._changed = True
 
     def _formed(self, state: Input, elements: Sequence[Element]) -> Sequence[Element]:
         if state.form is None:
@@ -296,6 +314,7 @@ class Lane:
             if not self._process(name, elements[begin:place], records.since(begin)):
                 return
             if place < len(elements) and (verdict := self._judge(elements[place])):
+                state.go_to(records.offsets[place])
                 self._stop(name, Stop("quarantined", verdict, records.offsets[place]))
                 return
             begin = place
@@ -323,7 +342,8 @@ class Lane:
             self._note_max_vs()
         violation = self._digest(self.merge.take_facts())
         if state.stop is not None:  # by the majority
-            state.go_to(records.offsets[taken - 1] + 1)
+            if taken:
+                state.go_to(records.offsets[taken - 1] + 1)
             return False
         if taken == len(elements) and illegal is None:
             return True
@@ -459,8 +479,10 @@ class Lane:
 
     def _input_record(self, name: str, each: Input, kept: StreamState | None, note: Note) -> InputRecord:
         kept = kept or StreamState()
-        # The normal form's state is a function of the whole incarnation: it is read again from its hello.
-        safe = each.start if self.config.normal_form else note.vector.get(each.attachment, each.start)
+        # The normal form's state is a function of the whole incarnation: it is read again from its hello. And a search
+        # may end where it began.
+        whole = self.config.normal_form or each.seek is not None
+        safe = each.start if whole else note.vector.get(each.attachment, each.start)
         return InputRecord(
             attachment=each.attachment,
             topic=each.topic,
@@ -505,7 +527,8 @@ class Lane:
 
     def _signal_laggards(self, scalars: MergeState, now_ms: int) -> None:
         lag_ms = self.config.lag_ms
-        if lag_ms is None or scalars.max_stable == MINUS_INFINITY:
+        before = self.config.may_skip_to(scalars.max_stable)
+        if lag_ms is None or before is None or scalars.max_stable == MINUS_INFINITY:
             return
         for name, state in self.inputs.items():
             kept = scalars.streams.get(name)
@@ -515,8 +538,10 @@ class Lane:
             reached = {"stable": scalars.max_stable, "own_stable": kept.own_stable, "lag_ms": lag_ms}
             if told.before is not None and feedback.has_caught_up(**reached):
                 state.signalled = None
-            elif feedback.is_due(told, **reached, interval_ms=self.config.signal_interval_ms, now_ms=now_ms):
-                self._signal(name, scalars.max_stable)
+            elif kept.own_stable < before and feedback.is_due(
+                told, **reached, interval_ms=self.config.signal_interval_ms, now_ms=now_ms
+            ):
+                self._signal(name, before)
                 state.signalled_at_ms = now_ms
 
     def _signal(self, name: str, before: int) -> None:
@@ -525,6 +550,17 @@ class Lane:
         self._signals.append(Signal(id=signal_id, input=name, partition=self.config.partition, before=before))
         self.inputs[name].signalled = before
         self._happen("fast-forward", name, f"told to skip what ends before {before}")
+
+
+def _standing(wanted: Attachment) -> tuple[str, ...]:
+    """Return the ids of the orders that stand in what is wanted, carried out or not."""
+    return tuple(order.id for order in (wanted.release, wanted.fast_forward) if order is not None)
+
+
+def _note_handled(state: Input, wanted: Attachment, order_id: str) -> None:
+    """Remember that an order was carried out, for as long as it stands: else it would be carried out again."""
+    standing = _standing(wanted)
+    state.handled = (*(each for each in state.handled if each in standing), order_id)
 
 
 def _finite(t: int) -> int | None:

@@ -6,7 +6,7 @@ import msgspec
 
 from lmerge import MINUS_INFINITY, Merge, OutputPolicy, create
 from lmerge.choose import Algorithm
-from lmerge.normal_form import NormalForm, json_pair
+from lmerge.normal_form import NormalForm, complete_from, json_pair
 from services.merge.definitions import Desired
 
 
@@ -54,19 +54,40 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.algorithm in ("R3", "R4")
 
     @property
+    def begins_at(self) -> int:
+        """Where the merge itself begins.
+
+        Behind the normal form an input that is complete from the origin is complete a little later, from a cut on; with
+        no cuts never, and its hello is refused. Were the merge to begin at the origin, it would never begin (J4).
+        """
+        if self.origin == MINUS_INFINITY or not self.normal_form or self.cut_every_ms is None:
+            return self.origin
+        return complete_from(self.origin, self.cut_every_ms)
+
+    @property
     def complete_from(self) -> int | None:
         """Where the merged stream is complete from; None if that cannot be known.
 
         R0 to R2 put out nothing that begins before the origin, so what reaches over it is lacking (RS 5.6).
         """
         if self.origin == MINUS_INFINITY or self.is_indexed:
-            return self.origin
+            return self.begins_at
         return None if self.longest_lifetime_ms is None else self.origin + self.longest_lifetime_ms + 1
+
+    def may_skip_to(self, stable: int) -> int | None:
+        """Return how far an input may skip when the merged stable is there; None: it must not skip at all.
+
+        Whatever it skips, it has to be complete from the merged stable on: else it could not go on alone (F2). Behind
+        the normal form it is so from the next cut on (see `lmerge.normal_form`), and without cuts never.
+        """
+        if not self.normal_form:
+            return stable
+        return None if self.cut_every_ms is None else (stable - 1) // self.cut_every_ms * self.cut_every_ms + 1
 
     def new_merge(self) -> Merge:
         """Make the algorithm."""
         policy: Any = None if self.policy == OutputPolicy() else self.policy
-        return create(self.algorithm, policy=policy, origin=self.origin)
+        return create(self.algorithm, policy=policy, origin=self.begins_at)
 
     def new_form(self) -> NormalForm | None:
         """Make the operator that every input passes first, if there is one."""

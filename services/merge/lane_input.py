@@ -76,8 +76,9 @@ class Input:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether more of it is to be read now."""
-        return self.stop is None and not self.paused and not self.backlog.offsets
+        """Whether more of it is to be read now. A re-feed goes on through a pause: it is nothing new."""
+        held = self.paused and self.cursor >= self.position
+        return self.stop is None and not held and not self.backlog.offsets
 
     def go_to(self, offset: int) -> None:
         """Process from an offset on."""
@@ -118,19 +119,19 @@ class Input:
         )
 
 
-def search(seek: Seek, records: Values) -> tuple[Seek, int | None]:
+def search(seek: Seek, records: Values, skipped: Sequence[int] = ()) -> tuple[Seek, int | None]:
     """Look for hellos: return the search as it stands now, and where to begin if it is over.
 
     Up to `until` the newest hello counts (everything before it is void), or `begin` if there is none. From `until` on
-    the first hello does.
+    the first hello does. Those at offsets that are to be skipped do not count.
     """
     for offset, value in zip(records.offsets, records.values, strict=True):
-        if offset >= seek.until and (begin := _begin(seek)) is not None:
-            return seek, begin
-        if is_hello(value):
+        if is_hello(value) and offset not in skipped:
             seek = Seek(seek.until, seek.begin, offset, seek.why)
             if offset >= seek.until - 1:
                 return seek, offset
+        elif offset >= seek.until and (begin := _begin(seek)) is not None:
+            return seek, begin
     last = records.offsets[-1]
     return seek, _begin(seek) if last >= seek.until - 1 else None
 

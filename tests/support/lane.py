@@ -20,6 +20,7 @@ import msgspec
 from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, OutputPolicy
 from lmerge.codec import decode_batch, encode_batch
 from services.merge.definitions import Attachment, InputDefinition
+from services.merge.feedback import Signal
 from services.merge.lane import Lane
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LaneRecord, decode, encode
@@ -40,6 +41,8 @@ class MemoryLane:
         self.wanted: dict[str, Attachment] = {}
         self.log: list[bytes] = []
         """What is committed of the merged topic."""
+        self.signals: list[Signal] = []
+        """What is committed of the feedback topic."""
         self.lane = Lane(self.config)
         self._record: bytes | None = None
         self._attachments = 0
@@ -64,23 +67,29 @@ class MemoryLane:
         self._attachments += 1
         self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=InputDefinition(topic=name))
         self.logs.setdefault(name, [])
-        self._follow()
+        self.follow()
         if elements:
             self.feed(name, *elements)
 
     def detach(self, name: str) -> None:
         """Detach an input; its log stays."""
         del self.wanted[name]
-        self._follow()
+        self.follow()
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Let the lane have what is wanted."""
         for name in self.lane.follow(self.wanted):
             self.lane.attach(name, self.wanted[name], low=0, until=len(self.logs[name]))
 
     def feed(self, name: str, *elements: Element) -> None:
         """Append elements to the log of an input and process them, one batch each."""
-        self.logs[name] += encode_batch(on_the_wire(elements))
+        self.logs[name] += self.wire(*elements)
         self.run(name)
+
+    @staticmethod
+    def wire(*elements: Element) -> list[bytes]:
+        """Return elements as they are on a topic."""
+        return encode_batch(on_the_wire(elements))
 
     def run(self, name: str) -> None:
         """Process what the log of an input has, as far as the lane takes it."""
@@ -99,6 +108,7 @@ class MemoryLane:
         prepared = self.lane.prepare()
         if prepared is not None:
             self.log += prepared.values
+            self.signals += prepared.signals
             self._record = encode(prepared.record)
             self.lane.committed()
 
@@ -117,7 +127,7 @@ class MemoryLane:
             assert error is None
             recovery.merged(elements)
             self.lane = recovery.lane()
-        self._follow()
+        self.follow()
         for name in list(self.wanted) if refeed is None else refeed:
             self.refeed(name)
 

@@ -1,0 +1,206 @@
+"""What the random simulation of a lane has found, each as a short case (tests/simulation/test_lane.py)."""
+
+import pytest
+
+from lmerge import MINUS_INFINITY, Hello
+from services.merge.definitions import FastForward, Release
+from services.merge.lane_record import Stop
+from tests.support.lane import MemoryLane
+from tests.support.streams import INF, adj, hello, ins, skip, stb
+
+
+def lane(algorithm: str = "R3", *names: str, origin: int = MINUS_INFINITY, **config: object) -> MemoryLane:
+    """Return a lane with inputs attached."""
+    result = MemoryLane(algorithm, None, origin, **config)
+    for name in names:
+        result.attach(name)
+    return result
+
+
+def order(it: MemoryLane, name: str, **change: object) -> None:
+    """Give an order for an input."""
+    it.wanted[name] = it.wanted[name].model_copy(update=change)
+    it.follow()
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_an_input_with_nothing_to_refeed_is_joined_at_once(algorithm: str) -> None:
+    """Else the lane looks stalled until somebody speaks."""
+    it = lane(algorithm, "r1")
+    it.feed("r1", ins("A", 1, 3), stb(10))
+    it.commit()
+    it.crash()
+    it.commit()
+    assert it.joined("r1")
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R1", "R2"])
+def test_the_safe_position_of_a_held_input_is_before_what_is_held(algorithm: str) -> None:
+    """Else retention may remove what the lane has read, holds, and will have to read again."""
+    it = lane(algorithm, "r1", "r2")
+    it.feed("r1", ins("a", 10, 11))
+    it.logs["r2"] += it.wire(hello(1, 20), ins("d", 25, 26), ins("e", 27, 28))
+    it.take("r2", 1)
+    it.take("r2", 3)
+    it.commit()
+    assert it.record is not None
+    held = it.record.inputs["r2"]
+    assert held.held
+    assert (held.position, held.safe) == (1, 1)
+
+
+def test_an_input_is_not_joined_before_its_hello_is_read() -> None:
+    """The newest hello is found, and a commit comes before it is read again: else r1 may be detached, too early."""
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    it.logs["r2"] = it.wire(ins("void", 1, 2), hello(1, 20), ins("B", 25, 40))
+    it.attach("r2")
+    it.take("r2", 3)
+    it.commit()
+    assert not it.joined("r2")
+    it.crash()
+    it.commit()
+    assert not it.joined("r2")
+    it.run("r2")
+    it.feed("r1", stb(20))
+    it.commit()
+    assert it.joined("r2")
+
+
+def test_an_input_is_not_joined_before_it_has_said_anything() -> None:
+    """Its first record may be a hello that says that it joins late."""
+    it = lane("R3", "r1", "r2")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    it.commit()
+    assert not it.joined("r2")
+    it.feed("r2", hello(1, 20), ins("B", 25, 40))
+    it.commit()
+    assert not it.joined("r2")
+    it.attach("r3", ins("A", 12, 18))
+    it.commit()
+    assert it.joined("r3")
+
+
+def test_a_paused_input_is_refed() -> None:
+    """It stays joined, and its entries count; nothing new of it is read."""
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 6, 20), stb(10))
+    order(it, "r1", paused=True)
+    it.commit()
+    it.logs["r1"] += it.wire(stb(30))
+    it.crash(refeed=[])
+    assert it.lane.reads() == {"r1": 0}
+    it.take("r1", 3)
+    assert it.lane.reads() == {}
+    it.commit()
+    assert it.joined("r1")
+    assert it.merged == [ins("A", 6, 20), stb(10)]
+    order(it, "r1", paused=False)
+    it.run("r1")
+    it.commit()
+    assert it.merged == [ins("A", 6, 20), stb(10), stb(30)]
+
+
+def test_released_the_incarnation_is_read_again_from_its_hello() -> None:
+    """It must not look joined before the hello is read again; and the bad record is left out for good."""
+    it = lane("R3", "r1", "r2")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    it.feed("r2", hello(1, 20), ins("B", 25, 40), adj("no", 50, 60, 70), stb(30))
+    assert it.lane.inputs["r2"].stop is not None
+    order(it, "r2", release=Release(id="1", skip_record=True))
+    it.commit()
+    assert it.record is not None
+    assert it.record.inputs["r2"].safe == 0, "a successor reads from there"
+    assert not it.joined("r2")
+    it.take("r2", 1)
+    it.commit()
+    assert not it.joined("r2")
+    it.run("r2")
+    it.feed("r1", stb(20))
+    it.commit()
+    it.crash()
+    assert it.merged == [ins("A", 12, 18), stb(15), ins("B", 25, 40), stb(20), stb(30)]
+    assert it.lane.inputs["r2"].stop is None
+    assert it.joined("r2")
+
+
+def test_an_order_is_carried_out_once() -> None:
+    """Also when others were given after it: an input that is stopped anew stays so."""
+    it = lane("R3", "r1", "r2")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    it.feed("r2", adj("no", 50, 60, 70))
+    order(it, "r2", release=Release(id="1", skip_record=True))
+    it.run("r2")
+    it.feed("r2", adj("no", 50, 60, 70))
+    for number in (2, 3):
+        order(it, "r2", fast_forward=FastForward(id=str(number), before=10))
+        it.follow()
+    assert it.lane.inputs["r2"].stop is not None
+    assert it.lane.signals == 2
+
+
+def test_orders_for_an_input_whose_topic_is_gone() -> None:
+    """A release attaches it anew; a standing order does not do so again and again; a signal beside it does no harm."""
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    it.lane.gap("r1", "the topic is gone")
+    it.wanted["r1"] = it.wanted["r1"].model_copy(
+        update={"release": Release(id="1", skip_record=True), "fast_forward": FastForward(id="2", before=10)}
+    )
+    assert it.lane.follow(it.wanted) == ["r1"]
+    it.lane.attach_missing("r1", it.wanted["r1"], "the topic is gone")
+    assert it.lane.follow(it.wanted) == []
+    assert it.lane.inputs["r1"].stop == Stop("gap", "the topic is gone")
+
+
+def test_a_hello_that_is_refused_is_where_the_input_stands() -> None:
+    it = lane("R3", feed="bids")
+    it.attach("r1")
+    foreign = Hello(replica="r", incarnation=2, joins_at=20, feed="asks")
+    it.feed("r1", ins("A", 12, 18))
+    it.logs["r1"] += it.wire(ins("B", 13, 19), foreign, ins("C", 1, 2))
+    it.take("r1", 4)
+    stopped = it.lane.inputs["r1"]
+    assert stopped.stop is not None
+    assert (stopped.stop.offset, stopped.position) == (2, 2)
+
+
+def test_behind_the_normal_form_a_merge_begins_at_the_first_cut() -> None:
+    """Its inputs are complete from there on: else they are never joined (J4)."""
+    it = lane("R3", origin=13, normal_form=True, cut_every_ms=10)
+    it.lane.open()
+    it.attach("r1", hello(1, 13), ins("A", 5, 30), ins("B", 22, 24), stb(25))
+    it.commit()
+    assert it.joined("r1")
+    assert it.record is not None
+    assert (it.record.max_stable, it.record.origin) == (25, 13)
+    assert it.config.complete_from == 21
+
+
+@pytest.mark.parametrize(("cut_every_ms", "signals"), [(10, [21]), (None, [])])
+def test_behind_the_normal_form_an_input_skips_to_a_cut(cut_every_ms: int | None, signals: list[int]) -> None:
+    """Told to skip to the merged stable it would be complete from the next cut on only, and could not lead alone."""
+    it = lane("R3", "r1", "r2", normal_form=True, cut_every_ms=cut_every_ms, lag_ms=5)
+    it.feed("r2", ins("A", 2, 3), stb(4))
+    it.feed("r1", ins("A", 2, 3), stb(26))
+    order(it, "r2", fast_forward=FastForward(id="1", before=22))
+    it.commit()
+    assert [signal.before for signal in it.signals] == signals
+    for before in signals:
+        it.feed("r2", skip(before))
+        it.commit()
+        assert it.joined("r2")
+
+
+def test_a_signal_is_forgotten_when_the_input_has_caught_up() -> None:
+    it = lane("R3", "r1", "r2", lag_ms=5)
+    it.feed("r2", stb(4))
+    it.feed("r1", stb(26))
+    it.commit()
+    assert it.lane.inputs["r2"].signalled == 26
+    it.feed("r2", stb(26))
+    it.commit()
+    assert it.lane.inputs["r2"].signalled is None
+    it.feed("r1", stb(INF))
+    it.commit()
+    assert [signal.before for signal in it.signals] == [26]
