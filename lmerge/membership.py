@@ -46,10 +46,11 @@ class Membership:
         self.streams: dict[StreamId, Stream] = {}
         """The attached streams; written only here."""
         self._slots = count()
-        # Streams that may not lead yet, and the smallest J among those that are not being re-fed: nobody can join
-        # before the merge has reached it, so that asking after every element costs one comparison.
+        # Streams that may not lead yet.
         self._waiting: set[Stream] = set()
-        self._earliest = INFINITY
+        self.earliest = INFINITY
+        """The smallest J among those that are not being re-fed, INFINITY if there is none: nobody can join before the
+        merge has reached it, so that asking after every element costs one comparison."""
 
     def __len__(self) -> int:
         return len(self.streams)
@@ -107,7 +108,7 @@ class Membership:
     def join(self, reached: int) -> list[Stream]:
         """Mark the waiting streams that may lead now as joined, and return them in the order of attachment."""
         bound = max(reached, self.origin)
-        if bound < self._earliest:
+        if bound < self.earliest:
             return []
         ready = [s for s in self._waiting if s.joins_at <= bound and not s.refeeding]
         for stream in ready:
@@ -130,4 +131,4 @@ class Membership:
         self._find_earliest()
 
     def _find_earliest(self) -> None:
-        self._earliest = min((s.joins_at for s in self._waiting if not s.refeeding), default=INFINITY)
+        self.earliest = min((s.joins_at for s in self._waiting if not s.refeeding), default=INFINITY)

@@ -42,10 +42,8 @@ class Merge(ABC):
         self._leader: Stream | None = None
         # How many elements of each stream the last call of `process` took.
         self._consumed: dict[StreamId, int] = {}
-        # Elements without effect in the current call, by reason.
-        self._dropped: dict[DropReason, int] = {}
-        # Those among them that were settled before.
-        self._settled = 0
+        # Elements without effect in the current call, by reason: numbers, as they are counted once per element.
+        self._settled = self._behind = self._before_join = self._late = 0
         # R3 and R4: what begins before this is settled. A laggard's elements are dropped by it, without any look-up.
         self._floor = MINUS_INFINITY
         self._batch = 0
@@ -96,7 +94,6 @@ class Merge(ABC):
         """
         stream = self._members[stream_id]
         output: list[Element] = []
-        self._dropped = {}
         self._lead_joined(output)
         taken = 0
         for element in elements:  # isinstance, not match: it runs once per element, and match costs three times as much
@@ -132,10 +129,14 @@ class Merge(ABC):
 
     def _close(self, stream_id: StreamId, taken: Sequence[Element], output: Sequence[Element]) -> None:
         self._consumed[stream_id] = len(taken)
-        if self._settled:
-            self._dropped[DropReason.FROZEN] = self._settled
-            self._settled = 0
-        self._ledger.close(stream_id, taken, output, self._dropped)
+        counts = (
+            (DropReason.FROZEN, self._settled),
+            (DropReason.BEHIND, self._behind),
+            (DropReason.BEFORE_JOIN, self._before_join),
+            (DropReason.LATE_INSERT, self._late),
+        )
+        self._settled = self._behind = self._before_join = self._late = 0
+        self._ledger.close(stream_id, taken, output, {reason: count for reason, count in counts if count})
 
     def consumed(self, stream_id: StreamId) -> int:
         """Return how many elements the last `process` of this stream took; fewer than given if it had to stop.
@@ -289,9 +290,6 @@ class Merge(ABC):
         """Join a new stream at once if it may lead. It has sent no stable yet; others that wait may have: not here."""
         if self._members.join_one(stream, self._reached()):
             self._ledger.note(Joined(stream.stream_id, self._max_stable))
-
-    def _drop(self, reason: DropReason) -> None:
-        self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
 
 def _broken_promise(stream: Stream, element: Element) -> Violation:

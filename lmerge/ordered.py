@@ -14,8 +14,8 @@ from abc import abstractmethod
 
 import msgspec
 
-from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
-from lmerge.facts import DropReason, Fact, Held, Rule, Violation
+from lmerge.elements import INFINITY, MINUS_INFINITY, Adjust, Element, Insert, Stable
+from lmerge.facts import Fact, Held, Rule, Violation
 from lmerge.membership import Stream
 from lmerge.merge import Merge
 from lmerge.state import MergeState
@@ -29,6 +29,7 @@ class OrderedMerge(Merge):
 
     def __init__(self, *, origin: int = MINUS_INFINITY) -> None:
         super().__init__(origin=origin)
+        self._origin = origin
         # The largest vs put out: an input that is behind it brings nothing new.
         self._max_vs = MINUS_INFINITY
 
@@ -43,12 +44,12 @@ class OrderedMerge(Merge):
             return Violation(Rule.ORDERED, stream.stream_id, element, detail)
         if not stream.joined and vs >= stream.joins_at:
             return Held(stream.stream_id, element)
-        if not stream.joined or vs < self.origin:
-            self._drop(DropReason.BEFORE_JOIN)
+        if not stream.joined or vs < self._origin:
+            self._before_join += 1
         elif vs < self._max_vs:
-            self._drop(DropReason.BEHIND)
+            self._behind += 1
         elif vs < self._max_stable:
-            self._drop(DropReason.LATE_INSERT)
+            self._late += 1
         else:
             new = self._is_new(stream, element)
             if isinstance(new, Violation):
@@ -56,9 +57,10 @@ class OrderedMerge(Merge):
             if new:
                 self._max_vs = vs
                 output.append(element)
-                self._lead_joined(output)
+                if self._members.earliest < INFINITY:
+                    self._lead_joined(output)
             else:
-                self._drop(DropReason.BEHIND)
+                self._behind += 1
         stream.last_vs = vs
         return None
 

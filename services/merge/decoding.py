@@ -48,5 +48,8 @@ class Decoder:
     def _remember(self, values: Sequence[bytes | None], elements: Sequence[Element]) -> None:
         if len(self._young) + len(elements) > GENERATION:
             self._old, self._young = self._young, {}
-        remember = zip(values, elements, strict=False)
-        self._young.update((value, element) for value, element in remember if value and len(value) <= MAX_BYTES)
+        pairs = zip(values, elements, strict=False)
+        if any(value is None or len(value) > MAX_BYTES for value in values):
+            self._young.update((value, element) for value, element in pairs if value and len(value) <= MAX_BYTES)
+        else:
+            self._young.update(pairs)
