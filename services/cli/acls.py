@@ -42,18 +42,19 @@ def grants(merge: str, topics: dict[str, str], inputs: dict[str, str], *, create
         create: whether the service makes its topics.
     """
     makes = ("Create",) if create else ()
-    for role in ("merged", "state", "feedback", "control"):
+    for role in ("merged", "state", "feedback", "control", "audit"):
         yield Grant("merge service", "topic", topics[role], False, (*_LOOK, "Read", "Write", *makes))
     for topic in inputs.values():
         yield Grant("merge service", "topic", topic, False, (*_LOOK, "Read"))
-    yield Grant("merge service", "group", "lmerge", True, ("Describe", "Read"))
+    yield Grant("merge service", "group", "lmerge", True, ("Describe", "Read", "AlterConfigs"))
     yield Grant("merge service", "transactional-id", f"{merge}/", True, ("Describe", "Write"))
     yield Grant("merge service", "transactional-id", topics["control"], True, ("Describe", "Write"))
     for topic in inputs.values():
         yield Grant("replica", "topic", topic, False, (*_LOOK, "Read", "Write", "Create"))
     yield Grant("replica", "topic", topics["feedback"], False, ("Describe", "Read"))
     yield Grant("replica", "group", _TAIL_GROUP, False, ("Describe", "Read"))
-    yield Grant("replica", "transactional-id", f"{merge}/", True, ("Describe", "Write"))
+    for topic in inputs.values():
+        yield Grant("replica", "transactional-id", topic, False, ("Describe", "Write"))
     yield Grant("consumer", "topic", topics["merged"], False, (*_LOOK, "Read"))
     yield Grant("consumer", "group", "*", False, ("Describe", "Read"))
 

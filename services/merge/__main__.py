@@ -39,7 +39,7 @@ def _run(settings: ServiceSettings) -> None:
         stack.callback(records.close)
         metrics = Metrics()
         owner = f"{socket.gethostname()}/{os.getpid()}"
-        supervisor = Supervisor(settings.kafka, control, metrics, owner=owner, session_ms=settings.session_ms)
+        supervisor = Supervisor(settings.kafka, control, metrics, owner=owner, pace=settings.pace)
 
         def end(_number: int, _frame: FrameType | None) -> None:
             supervisor.stop()

@@ -164,6 +164,8 @@ class Desired(Model):
     """One merge with everything that is wanted of it: the document under its name in `lmerge.control`."""
 
     v: int = VERSION
+    id: str = ""
+    """New with every definition: a merge that is deleted and defined again is another one."""
     definition: MergeDefinition
     algorithm: Algorithm
     """What `definition.algorithm` came to, once and for all."""

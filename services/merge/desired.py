@@ -51,7 +51,7 @@ def resolve(definition: MergeDefinition) -> tuple[Algorithm, str]:
     return choice.algorithm, choice.reason
 
 
-def put_merge(now: Desired | None, name: str, definition: MergeDefinition) -> Desired:
+def put_merge(now: Desired | None, name: str, definition: MergeDefinition, new_id: NewId) -> Desired:
     """Define a merge.
 
     Raises:
@@ -62,7 +62,7 @@ def put_merge(now: Desired | None, name: str, definition: MergeDefinition) -> De
             raise Conflict(f"merge {name} is defined otherwise; delete it first, or choose another name")
         return now
     algorithm, reason = resolve(definition)
-    return Desired(definition=definition, algorithm=algorithm, reason=reason)
+    return Desired(id=new_id(), definition=definition, algorithm=algorithm, reason=reason)
 
 
 def put_input(now: Desired | None, merge: str, name: str, definition: InputDefinition, new_id: NewId) -> Desired:

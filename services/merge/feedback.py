@@ -24,7 +24,7 @@ def encode(signal: Signal) -> bytes:
 
 
 class Told(msgspec.Struct, frozen=True):
-    """The last signal to an input; none yet: `before` is None."""
+    """The last signal to an input; `before` is None if there was none since it last caught up."""
 
     before: int | None
     at_ms: int
@@ -36,11 +36,9 @@ def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms
     One that lags by more than `lag_ms` is told once. It is told again when it lags so much after it had caught up to
     half of that, or when there is as much more to skip: never twice within the interval.
     """
-    if stable == INFINITY or stable - own_stable <= lag_ms:
+    if stable == INFINITY or stable - own_stable <= lag_ms or now_ms - told.at_ms < interval_ms:
         return False
-    if told.before is None:
-        return True
-    return now_ms - told.at_ms >= interval_ms and stable - told.before > lag_ms // 2
+    return told.before is None or stable - told.before > lag_ms // 2
 
 
 def has_caught_up(*, stable: int, own_stable: int, lag_ms: int) -> bool:

@@ -29,7 +29,7 @@ from services.merge.lane_record import VERSION, Counts, InputRecord, LaneRecord,
 from services.merge.safe_points import Note, SafePoints
 
 MAX_SAMPLES: Final = 5
-"""Contradictions kept in the lane record, for people to look at; the counter goes on."""
+"""Contradictions kept in the lane record, the last ones, for people to look at; the counter goes on."""
 
 MAX_SAMPLE_BYTES: Final = 200
 """How much of a payload is shown."""
@@ -86,6 +86,7 @@ class Lane:
         self._max_vs = MINUS_INFINITY
         self._changed = False
         self._committed_at_ms = 0
+        self._output_at_ms = 0
 
     def open(self) -> None:
         """Begin the merged stream: it says where it is complete from, so that it can be merged itself (RS 5.6).
@@ -111,6 +112,7 @@ class Lane:
         self._vs_began, self._max_vs = record.merged_safe, state.max_vs
         self.signals, self.divergences, self.samples = record.signals, record.divergences, record.samples
         self._out, self._leader, self.leader_changes = record.out, record.leader, record.leader_changes
+        self._output_at_ms = record.output_at_ms
         self.inputs = inputs
         self.merge.begin_batch(self._batch)
         self.merge.load(state)
@@ -131,7 +133,7 @@ class Lane:
                 self._obey(name, attachment)
         return [name for name in wanted if name not in self.inputs]
 
-    def attach(self, name: str, wanted: Attachment, *, low: int, until: int) -> None:
+    def attach(self, name: str, wanted: Attachment, *, low: int, until: int, topic_id: str = "") -> None:
         """Attach an input whose topic holds records from `low` on; `until` is the offset after its last record.
 
         Its newest incarnation is looked for first; where the topic is empty, its first record is awaited, since that
@@ -141,7 +143,7 @@ class Lane:
         definition = wanted.definition
         joins_at = MINUS_INFINITY if definition.joins_at is None else definition.joins_at
         begin = low if low == 0 or definition.joins_at is not None else None
-        state = Input(wanted.attachment, definition.topic, low, low, joins_at, form=self.config.new_form())
+        state = Input(wanted.attachment, definition.topic, low, low, topic_id, joins_at, form=self.config.new_form())
         state.paused = wanted.paused
         state.handled = _standing(wanted)
         state.seek = Seek(until, begin)
@@ -414,9 +416,8 @@ class Lane:
         self.divergences += 1
         odd = None if fact.odd is None else str(fact.odd)
         claims = {str(name): claim for name, claim in fact.claims.items()}
-        if len(self.samples) < MAX_SAMPLES:
-            payload = bytes(fact.payload)[:MAX_SAMPLE_BYTES].decode(errors="replace")  # type: ignore[call-overload]
-            self.samples += (Sample(payload, fact.vs, claims, odd),)
+        payload = bytes(fact.payload)[:MAX_SAMPLE_BYTES].decode(errors="replace")  # type: ignore[call-overload]
+        self.samples = (*self.samples[1 - MAX_SAMPLES :], Sample(payload, fact.vs, claims, odd))
         text = ", ".join(f"{name}: {claim}" for name, claim in claims.items())
         self._happen("divergence", odd or "", f"about an event that begins at {fact.vs}: {text}")
         if self.config.quarantine_diverging and odd is not None and self.inputs[odd].is_merged:
@@ -435,20 +436,26 @@ class Lane:
 
     # -- transactions out
 
-    def prepare(self, *, now_ms: int = 0, owner: str = "", control_offset: int = 0) -> Prepared | None:
-        """Return what is to be committed now; None if nothing has changed and the last commit is not long ago."""
+    def prepare(
+        self, *, merged_end: int = 0, now_ms: int = 0, owner: str = "", control_offset: int = 0
+    ) -> Prepared | None:
+        """Return what is to be committed now; None if nothing has changed and the last commit is not long ago.
+
+        `merged_end` is as in `begin_batch`.
+        """
         if not self._changed and not self._pending and now_ms - self._committed_at_ms < IDLE_MS:
             return None
         scalars = self.merge.scalars()
         stats = self.merge.stats()
         self._signal_laggards(scalars, now_ms)
-        note = self._safe_point()
+        note = self._safe_point(merged_end, now_ms)
         leader = None if scalars.leader is None else str(scalars.leader)
         if leader is not None and leader != self._leader:
             self._leader = leader
             self.leader_changes += 1
         record = LaneRecord(
             v=VERSION,
+            merge_id=self.config.merge_id,
             batch=self._batch,
             at_ms=now_ms,
             owner=owner,
@@ -466,6 +473,7 @@ class Lane:
                 adjusts=self._out.adjusts + stats.adjusts_out,
                 stables=self._out.stables + stats.stables_out,
             ),
+            output_at_ms=now_ms if self._pending else self._output_at_ms,
             leader_changes=self.leader_changes,
             signals=self.signals,
             divergences=self.divergences,
@@ -486,6 +494,7 @@ class Lane:
         return InputRecord(
             attachment=each.attachment,
             topic=each.topic,
+            topic_id=each.topic_id,
             position=each.position,
             start=each.start,
             safe=max(safe, each.start),
@@ -508,16 +517,16 @@ class Lane:
             counts=each.counts,
         )
 
-    def _safe_point(self) -> Note:
+    def _safe_point(self, merged_end: int, now_ms: int) -> Note:
         """Return from where a successor has to read; without live nodes, from here."""
         oldest = self.merge.oldest_batch
         if oldest is not None:
             return self._safe.of(oldest)
-        newest = self._safe.newest
-        return self._note(newest.merged_end, newest.at_ms)
+        return self._note(max(merged_end, self._safe.newest.merged_end), now_ms)
 
     def committed(self, *, now_ms: int = 0) -> None:
         """Say that what `prepare` returned is committed."""
+        self._output_at_ms = now_ms if self._pending else self._output_at_ms
         self._pending, self._signals = [], []
         self._changed = False
         self._committed_at_ms = now_ms

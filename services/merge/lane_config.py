@@ -14,6 +14,7 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One lane of one merge, as defined."""
 
     merge: str
+    merge_id: str = ""
     partition: int = 0
     algorithm: Algorithm = "R3"
     policy: OutputPolicy = OutputPolicy()
@@ -35,6 +36,7 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
         form = definition.normal_form
         return cls(
             merge=merge,
+            merge_id=desired.id,
             partition=partition,
             algorithm=desired.algorithm,
             policy=definition.output_policy,

@@ -46,6 +46,7 @@ class Input:
     position: int
     """The next offset to process; what a commit stores."""
     start: int
+    topic_id: str = ""
     joins_at: int = MINUS_INFINITY
     """As the attach call said: what an incarnation without a hello begins with."""
     cursor: int = -1
@@ -100,6 +101,7 @@ class Input:
         return cls(
             attachment=each.attachment,
             topic=each.topic,
+            topic_id=each.topic_id,
             position=each.position,
             start=each.start,
             joins_at=joins_at,

@@ -52,6 +52,8 @@ class InputRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     attachment: str
     topic: str
+    topic_id: str = ""
+    """Kafka's id of the topic: one that is made anew under the same name is another topic."""
     position: int
     """The next offset to process: everything below it is in the output."""
     start: int
@@ -101,6 +103,8 @@ class LaneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state of a lane after a transaction."""
 
     v: int
+    merge_id: str = ""
+    """Which life of the merge it belongs to: one that is deleted and defined again is another merge."""
     batch: int
     at_ms: int
     """Wall time of the transaction: an old one tells that nobody runs the lane."""
@@ -124,6 +128,8 @@ class LaneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Events that are not final."""
     out: Counts = Counts()
     """What was put out since the merge began."""
+    output_at_ms: int = 0
+    """Wall time of the last transaction with merged elements in it."""
     leader_changes: int = 0
     signals: int = 0
     """How many feedback signals it has written."""

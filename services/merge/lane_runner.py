@@ -4,11 +4,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-
-from lmerge import MINUS_INFINITY, Element
+from lmerge import Element
 from lmerge.codec import decode_batch
-from lmerge.kafka import Batch, BrokerError, KafkaSettings, MissingTopic, RetryError, TailReader, TransactionalWriter
+from lmerge.errors import UsageError
+from lmerge.kafka import (
+    Batch,
+    BrokerError,
+    KafkaSettings,
+    MissingTopic,
+    RetryError,
+    TailReader,
+    TopicAdmin,
+    TransactionalWriter,
+)
 from services.merge import feedback
 from services.merge.definitions import Attachment, Desired
 from services.merge.lane import Lane, Prepared
@@ -53,6 +61,7 @@ class LaneRunner:
         self._signals = desired.definition.signals(merge)
         self._writer = TransactionalWriter(settings, transactional_id(merge, partition))
         self._reader = TailReader(settings)
+        self._topics = TopicAdmin(settings)
         try:
             self._writer.fence()
             for topic in (self._merged, self._state):
@@ -73,9 +82,13 @@ class LaneRunner:
             lane = Lane(config)
             lane.open()
             return lane
-        origin = MINUS_INFINITY if record.origin is None else record.origin
-        recovery = Recovery(msgspec.structs.replace(config, origin=origin), record, wanted)
-        for elements in self._merged_since(record.merged_safe):
+        if record.merge_id != config.merge_id:
+            raise UsageError(
+                f"topics {self._merged} and {self._state} hold another merge that was called {config.merge}: delete "
+                "them, or name other topics in the definition"
+            )
+        recovery = Recovery(config, record, wanted)
+        for elements in self._merged_since(record.merged_safe) if recovery.needs_merged else ():
             recovery.merged(elements)
         return recovery.lane()
 
@@ -86,6 +99,11 @@ class LaneRunner:
                 raise error  # we wrote it
             yield elements
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of its inputs."""
+        return {state.topic for state in self.lane.inputs.values()}
+
     def follow(self, wanted: Mapping[str, Attachment]) -> None:
         """Attach and detach until the lane has the inputs that are wanted, and carry out orders."""
         for name in self.lane.follow(wanted):
@@ -94,13 +112,26 @@ class LaneRunner:
     def _attach(self, name: str, wanted: Attachment) -> None:
         topic = wanted.definition.topic
         try:
+            topic_id = self._topics.describe(topic)[topic].topic_id
             low, until = self._extent(topic)
         except RetryError:
             return  # the next time
         except BrokerError as error:
             self.lane.attach_missing(name, wanted, str(error))
             return
-        self.lane.attach(name, wanted, low=low, until=until)
+        self.lane.attach(name, wanted, low=low, until=until, topic_id=topic_id)
+
+    def check_topics(self, ids: Mapping[str, str | None]) -> None:
+        """Let go of inputs whose topic is gone, or is another one under the same name: offsets mean nothing there.
+
+        Args:
+            ids: Kafka's id of each topic that was looked at; None: it does not exist.
+        """
+        for name, state in list(self.lane.inputs.items()):
+            found = ids.get(state.topic, state.topic_id)
+            if state.topic_id and found != state.topic_id and state.stop is None:
+                what = "does not exist any more" if found is None else "was deleted and made anew"
+                self.lane.gap(name, f"topic {state.topic} {what}")
 
     def _extent(self, topic: str) -> tuple[int, int]:
         """Return where the records of an input begin, and the offset after the last one."""
@@ -139,7 +170,9 @@ class LaneRunner:
             BrokerError: the lane has to be taken over anew; what was not committed comes again.
         """
         now = now_ms()
-        prepared = self.lane.prepare(now_ms=now, owner=self._owner, control_offset=control_offset)
+        prepared = self.lane.prepare(
+            merged_end=self._merged_end, now_ms=now, owner=self._owner, control_offset=control_offset
+        )
         if prepared is None:
             return None
         with self._writer.transaction():

@@ -11,23 +11,21 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, NamedTuple
 
 from lmerge import LMergeError
-from lmerge.kafka import Batch, BrokerError, Fenced, GroupMember, KafkaSettings, Partition, PartitionReader
+from lmerge.kafka import Batch, BrokerError, Fenced, GroupMember, KafkaSettings, Partition, PartitionReader, TopicAdmin
+from lmerge.kafka.group import SESSION_MS
 from services.log import Level, log
 from services.merge.control import Control
 from services.merge.definitions import Desired
 from services.merge.lane_record import LaneRecord
-from services.merge.lane_runner import LaneRunner, now_ms
+from services.merge.lane_runner import LaneRunner
 from services.merge.metrics import MergeMetrics
-from services.merge.setup import fix_origin, make_topics
+from services.merge.setup import fix_origin, make_topics, topic_ids
 from services.merge.topics import group_id
-
-COMMIT_SECONDS: Final = 0.02
-"""A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
 
 POOL_THREADS: Final = 8
 """Lanes commit at the same time; beyond 8 one broker gains nothing."""
@@ -35,10 +33,22 @@ POOL_THREADS: Final = 8
 AGAIN_SECONDS: Final = 1.0
 """Pause before a lane, or the whole loop, is begun anew after a failure."""
 
+LOOK_SECONDS: Final = 2.0
+"""How often it is looked whether the inputs' topics are still there."""
+
 FENCED_SECONDS: Final = 5.0
 """Pause after being fenced: the group needs a moment to tell us that the lane is another's."""
 
 LEVELS: Final[dict[str, Level]] = {"quarantined": "error", "gap": "error", "divergence": "error"}
+
+
+class Pace(NamedTuple):
+    """How often a process acts."""
+
+    commit_seconds: float = 0.02
+    """A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
+    session_ms: int = SESSION_MS
+    """After how long without a sign of life another process takes the lanes over."""
 
 
 class MergeLoop:
@@ -50,7 +60,7 @@ class MergeLoop:
         metrics: what to count.
         name: the merge.
         owner: the name of this process, for people.
-        session_ms: after how long without a sign of life another process takes the lanes over.
+        pace: how often to commit, and when a silent process counts as dead.
     """
 
     def __init__(
@@ -61,20 +71,23 @@ class MergeLoop:
         name: str,
         *,
         owner: str,
-        session_ms: int,
+        pace: Pace,
     ) -> None:
         self.name = name
         self._settings = settings
         self._control = control
         self._metrics = metrics
         self._owner = owner
-        self._session_ms = session_ms
+        self._pace = pace
         self._stop = threading.Event()
         self._lanes: dict[int, LaneRunner] = {}
         # Lanes that could not be run: not before this time of the monotonic clock again.
         self._not_before: dict[int, float] = {}
         self._followed: Desired | None = None
         self._commit_at = 0.0
+        self._admin = TopicAdmin(settings)
+        self._look_at = 0.0
+        self._looking: Future[dict[str, str | None]] | None = None
 
     def stop(self) -> None:
         """Ask the loop to end after the present step; callable from anywhere."""
@@ -111,7 +124,9 @@ class MergeLoop:
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=f"commit-{self.name}"))
             reader = stack.enter_context(PartitionReader(self._settings))
-            member = stack.enter_context(GroupMember(self._settings, group_id(self.name), session_ms=self._session_ms))
+            member = stack.enter_context(
+                GroupMember(self._settings, group_id(self.name), session_ms=self._pace.session_ms)
+            )
             member.subscribe([desired.definition.merged(self.name)])
             stack.callback(lambda: self._leave(list(self._lanes)))
             while not self._stop.is_set() and self._wanted() is not None:
@@ -125,9 +140,10 @@ class MergeLoop:
 
     def _step(self, member: GroupMember, reader: PartitionReader, pool: ThreadPoolExecutor) -> None:
         if not self._lanes:
-            member.poll(COMMIT_SECONDS)
+            member.poll(self._pace.commit_seconds)
         self._own(member, pool)
         self._follow()
+        self._watch_topics(pool)
         batches = self._poll(reader)
         for partition, runner in self._lanes.items():
             mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
@@ -136,7 +152,7 @@ class MergeLoop:
                 self._metrics.took(mine.values())
         self._read_on(reader)
         if time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + COMMIT_SECONDS
+            self._commit_at = time.monotonic() + self._pace.commit_seconds
             self._commit(pool)
 
     def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
@@ -149,7 +165,12 @@ class MergeLoop:
         desired = self._wanted()
         if not new or desired is None:
             return
-        self._control.follow()  # at least as far as the lanes' last owner had (RS 1.5)
+        try:
+            self._control.follow()  # at least as far as the lanes' last owner had (RS 1.5)
+        except LMergeError as error:
+            self._not_before.update(dict.fromkeys(new, now + AGAIN_SECONDS))
+            self._failed("take_over_failed", error)
+            return
         for runner in pool.map(lambda p: self._take_over(p, desired), new):
             if runner is not None:
                 self._lanes[runner.partition] = runner
@@ -162,6 +183,7 @@ class MergeLoop:
             self._not_before[partition] = time.monotonic() + AGAIN_SECONDS
             self._failed("take_over_failed", error, lane=partition)
             return None
+        runner.check_topics(topic_ids(self._admin, runner.topics))
         seconds = runner.recovery_seconds
         self._metrics.recovery_seconds.observe(seconds)
         log(
@@ -183,6 +205,18 @@ class MergeLoop:
             runner.follow(desired.inputs)
         waiting = any(name not in runner.lane.inputs for runner in self._lanes.values() for name in desired.inputs)
         self._followed = None if waiting else desired
+
+    def _watch_topics(self, pool: ThreadPoolExecutor) -> None:
+        """Look now and then whether the inputs' topics are still there: the client library says nothing if not."""
+        if self._looking is not None and self._looking.done():
+            ids = self._looking.result()
+            self._looking = None
+            for runner in self._lanes.values():
+                runner.check_topics(ids)
+        if self._looking is None and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + LOOK_SECONDS
+            topics = {topic for runner in self._lanes.values() for topic in runner.topics}
+            self._looking = pool.submit(topic_ids, self._admin, topics)
 
     def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
         try:
@@ -228,12 +262,13 @@ class MergeLoop:
 
     def _commit_lane(self, runner: LaneRunner) -> tuple[int, BrokerError | None]:
         began = time.perf_counter()
+        before = runner.committed
         try:
             prepared = runner.commit(control_offset=self._control.offset)
         except BrokerError as error:
             return runner.partition, error
         if prepared is not None:
-            self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, now_ms())
+            self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, before)
         for kind, name, text in runner.lane.happenings:
             self._metrics.happened(kind, name)
             log(LEVELS.get(kind, "info"), kind, merge=self.name, lane=runner.partition, input=name, text=text)

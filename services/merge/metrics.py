@@ -75,9 +75,6 @@ class Metrics:
             ["merge", "input", "kind"],
             registry=self.registry,
         )
-        self.http_requests = Counter(
-            "lmerge_http_requests", "REST calls, by method and status.", ["method", "status"], registry=self.registry
-        )
 
     def of(self, merge: str) -> "MergeMetrics":
         """Return the metrics of one merge."""
@@ -97,24 +94,22 @@ class MergeMetrics:
         self.transactions = metrics.transactions
         self.failures = metrics.failures
         self._oldest_ms: int | None = None
-        self._output_at_ms: dict[int, int] = {}
 
     def took(self, batches: Iterable[Batch]) -> None:
         """Note how old the oldest record is that waits for the next commit."""
         oldest = min(batch.first_timestamp for batch in batches)
         self._oldest_ms = oldest if self._oldest_ms is None else min(self._oldest_ms, oldest)
 
-    def committed(self, lane: int, prepared: Prepared, seconds: float, at_ms: int) -> None:
-        """Note a transaction."""
+    def committed(self, lane: int, prepared: Prepared, seconds: float, before: LaneRecord | None) -> None:
+        """Note a transaction; `before` is the record of the one before it, perhaps of another owner."""
         self._commit_seconds.observe(seconds)
         self.transactions.labels(self._merge, str(lane), "committed").inc()
         if prepared.values:
-            before = self._output_at_ms.get(lane)
-            if before is not None:
-                self._output_gap.observe(max(0, at_ms - before) / 1000)
-            self._output_at_ms[lane] = at_ms
+            at_ms = prepared.record.at_ms
+            if before is not None and before.output_at_ms:
+                self._output_gap.observe(max(0, at_ms - before.output_at_ms) / 1000)
             if self._oldest_ms is not None:
-                self._latency.observe(max(0, at_ms - self._oldest_ms) / 1000)
+                self._latency.observe(max(0.0, at_ms - self._oldest_ms) / 1000 + seconds)
                 self._oldest_ms = None
 
     def happened(self, kind: str, name: str) -> None:
@@ -176,7 +171,7 @@ class _Families:
         self.running = _gauge("lmerge_lane_running", "1 while a lane runs, 0 while it is stalled.", "lane")
         self.stable = _gauge("lmerge_stable_milliseconds", "The merged stable, in application time.", "lane")
         self.may_die = _gauge(
-            "lmerge_inputs_may_die", "How many joined inputs may die now without a gap; -1: none is joined.", "lane"
+            "lmerge_inputs_may_die", "How many inputs may die now without a gap; -1: the lane does not run.", "lane"
         )
         self.live = _gauge("lmerge_live_nodes", "Events that are not final.", "lane")
         self.safe_age = _gauge(
@@ -202,12 +197,11 @@ class _Families:
         where = [merge, lane]
         self.running.add_metric(where, status.state == "running")
         _add_instant(self.stable, where, record.max_stable)
-        joined = sum(each.membership == "joined" for each in status.inputs.values())
-        self.may_die.add_metric(where, joined - 1)
+        self.may_die.add_metric(where, status.may_die if status.state == "running" else -1)
         self.live.add_metric(where, record.nodes)
         self.safe_age.add_metric(where, status.safe_point_age_ms / 1000)
-        for kind in ("inserts", "adjusts", "stables"):
-            self.out.add_metric([*where, kind], getattr(record.out, kind))
+        for kind in ("insert", "adjust", "stable"):
+            self.out.add_metric([*where, kind], getattr(record.out, f"{kind}s"))
         self.leaders.add_metric(where, record.leader_changes)
         self.signals.add_metric(where, record.signals)
         self.divergences.add_metric(where, record.divergences)
@@ -215,14 +209,14 @@ class _Families:
             self._add_input([merge, lane, name], each, status.inputs[name])
 
     def _add_input(self, where: list[str], record: InputRecord, status: InputStatus) -> None:
-        for kind in ("inserts", "adjusts", "stables"):
-            self.taken.add_metric([*where, kind], getattr(record.counts, kind))
+        for kind in ("insert", "adjust", "stable"):
+            self.taken.add_metric([*where, kind], getattr(record.counts, f"{kind}s"))
         for reason, count in record.counts.dropped.items():
             self.dropped.add_metric([*where, reason], count)
         _add_instant(self.own_stable, where, record.own_stable)
         _add_instant(self.lag, where, status.lag_ms)
         self.joined.add_metric(where, status.membership == "joined")
-        self.gap.add_metric(where, status.membership == "gap")
+        self.gap.add_metric(where, status.membership == "gap" and "quarantined" not in status.conditions)
         for condition in ("lagging", "silent", "paused", "quarantined"):
             self.condition.add_metric([*where, condition], condition in status.conditions)
 

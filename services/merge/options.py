@@ -12,6 +12,7 @@ from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
 from lmerge.kafka.group import SESSION_MS
 from services.kafka_options import kafka_options
+from services.merge.loop import Pace
 from services.merge.tokens import Tokens, development_token, from_environment
 
 DEVELOPMENT_FILE: Final = Path(".run/merge-token")
@@ -42,8 +43,7 @@ class ServiceSettings(NamedTuple):
     kafka: KafkaSettings
     rest: RestSettings
     tokens: Tokens
-    session_ms: int
-    """After how long without a sign of life another process takes the lanes over."""
+    pace: Pace
 
 
 def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]:
@@ -73,6 +73,13 @@ def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]
         help="After how long without a sign of life another process takes the lanes over; at least 6 s where the "
         "broker's minimum for consumer groups is not lowered.",
     )
+    @click.option(
+        "--commit-ms",
+        default=20,
+        show_default=True,
+        type=click.IntRange(1, 10_000),
+        help="How often a lane commits what it has: half of it is added to the latency.",
+    )
     @functools.wraps(command)
     def with_settings(
         *,
@@ -83,12 +90,13 @@ def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]
         tls_key: Path | None,
         token_file: Path | None,
         session_ms: int,
+        commit_ms: int,
         **others: Any,
     ) -> R:
         rest = RestSettings(host, port, tls_certificate, tls_key)
         _check_tls(rest)
         tokens = find_tokens(token_file, os.environ)
-        return command(ServiceSettings(kafka, rest, tokens, session_ms), **others)
+        return command(ServiceSettings(kafka, rest, tokens, Pace(commit_ms / 1000, session_ms)), **others)
 
     return with_settings
 

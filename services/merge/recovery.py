@@ -1,7 +1,7 @@
 """Making a lane anew from its last record and its own output (recovery-and-sink 3). Pure: the caller reads.
 
     recovery = Recovery(config, record, wanted)
-    recovery.merged(elements)  ...      the merged topic from record.merged_safe to its end
+    recovery.merged(elements)  ...      if it needs them: the merged topic from record.merged_safe to its end
     lane = recovery.lane()
 
 The lane then reads its inputs again from their safe points, silently (`Lane.take`). Nothing is written and nothing is
@@ -42,10 +42,16 @@ class Recovery:
         self._max_vs = _instant(record.max_vs)
         self._payloads: set[Payload] = set()
 
+    @property
+    def needs_merged(self) -> bool:
+        """Whether anything of the merged topic has to be read: only what is live, or is compared with what comes."""
+        record = self._record
+        if self._config.algorithm == "R2":
+            return self._max_vs >= _instant(record.max_stable)
+        return self._config.is_indexed and record.nodes > 0
+
     def merged(self, elements: Iterable[Element]) -> None:
         """Take elements of the merged topic; an adjust of an event that is not in the suffix is ignored (E20)."""
-        if self._config.algorithm in ("R0", "R1"):
-            return
         for element in elements:
             if isinstance(element, Insert):
                 if self._config.is_indexed:

@@ -1,8 +1,10 @@
 """What has to be there before a merge can run: its topics, and the place where it begins."""
 
+from collections.abc import Iterable
+
 from lmerge import MINUS_INFINITY, Hello
 from lmerge.codec import decode
-from lmerge.kafka import KafkaSettings, MissingTopic, TailReader, TopicAdmin, WrongPartitions
+from lmerge.kafka import BrokerError, KafkaSettings, MissingTopic, TailReader, TopicAdmin, WrongPartitions
 from services.merge import desired as decide
 from services.merge.control import Control
 from services.merge.definitions import Desired
@@ -68,3 +70,16 @@ def _newest_hello(reader: TailReader, topic: str) -> tuple[Hello | None, bool]:
                 newest = record.value
     element = None if newest is None else decode(newest)
     return element if isinstance(element, Hello) else None, is_empty
+
+
+def topic_ids(admin: TopicAdmin, topics: Iterable[str]) -> dict[str, str | None]:
+    """Return Kafka's id of each topic, None for one that does not exist; what cannot be told now is left out."""
+    found: dict[str, str | None] = {}
+    for topic in topics:
+        try:
+            found[topic] = admin.describe(topic)[topic].topic_id
+        except MissingTopic:
+            found[topic] = None
+        except BrokerError:
+            continue
+    return found

@@ -78,7 +78,7 @@ class LaneStatus(_Model):
     stable: Time | None = None
     leader: str | None = None
     may_die: int = 0
-    """How many of the joined inputs may die now without a gap."""
+    """How many of the inputs that are joined, and neither silent nor paused, may die now without a gap."""
     live_events: int = 0
     safe_point_age_ms: int = 0
     """How far back a successor has to read: it must stay below the retention of the topics."""
@@ -90,12 +90,18 @@ def lane_status(record: LaneRecord | None, desired: Desired, *, now_ms: int) -> 
     """Describe a lane by its last committed record."""
     if record is None:
         return _not_begun(desired)
+    if record.merge_id != desired.id:
+        return LaneStatus(
+            state="stalled",
+            reason="its topics hold another merge of this name: delete them, or define it with other topics",
+        )
     inputs = {name: _input_status(record, each, name, desired, now_ms) for name, each in record.inputs.items()}
     for name in desired.inputs:
         inputs.setdefault(name, InputStatus(membership="joining", reason="the lane has not seen it yet"))
-    joined = [each for each in inputs.values() if each.membership == "joined"]
+    # One that is joined and does not speak carries nothing on.
+    active = [each for each in inputs.values() if each.membership == "joined" and not _is_still(each)]
     age = now_ms - record.at_ms
-    reason = _why_stalled(inputs, joined)
+    reason = _why_stalled(inputs, active)
     state: Literal["running", "recovering", "stalled"] = "stalled" if reason else "running"
     if age > DEAD_MS:
         state = "recovering"
@@ -106,7 +112,7 @@ def lane_status(record: LaneRecord | None, desired: Desired, *, now_ms: int) -> 
         owner=record.owner,
         stable=record.max_stable,
         leader=record.leader,
-        may_die=max(0, len(joined) - 1),
+        may_die=max(0, len(active) - 1),
         live_events=record.nodes,
         safe_point_age_ms=max(0, record.at_ms - record.safe_at_ms) if record.safe_at_ms else 0,
         divergences=record.divergences,
@@ -122,14 +128,18 @@ def _not_begun(desired: Desired) -> LaneStatus:
     return LaneStatus(state="recovering", reason="nothing is committed yet")
 
 
-def _why_stalled(inputs: dict[str, InputStatus], joined: list[InputStatus]) -> str | None:
+def _why_stalled(inputs: dict[str, InputStatus], active: list[InputStatus]) -> str | None:
+    if active:
+        return None
     if not inputs:
         return "no input is attached: attach one"
-    if not joined:
-        return "no input is joined: attach one that is complete from the merged stable on, or wait for one to join"
-    if all("paused" in each.conditions for each in joined):
-        return "all joined inputs are paused: resume one"
-    return None
+    if any(each.membership == "joined" for each in inputs.values()):
+        return "all joined inputs are paused or silent: resume or restart one"
+    return "no input is joined: attach one that is complete from the merged stable on, or wait for one to join"
+
+
+def _is_still(each: InputStatus) -> bool:
+    return "silent" in each.conditions or "paused" in each.conditions
 
 
 def _input_status(record: LaneRecord, each: InputRecord, name: str, desired: Desired, now_ms: int) -> InputStatus:

@@ -7,7 +7,7 @@ from lmerge import LMergeError
 from lmerge.kafka import KafkaSettings
 from services.log import log
 from services.merge.control import Control
-from services.merge.loop import MergeLoop
+from services.merge.loop import MergeLoop, Pace
 from services.merge.metrics import LaneCollector, Metrics
 
 FOLLOW_SECONDS: Final = 0.2
@@ -22,17 +22,15 @@ class Supervisor:
         control: the desired state.
         metrics: what to count.
         owner: the name of this process, for people.
-        session_ms: after how long without a sign of life another process takes lanes over.
+        pace: how often to commit, and when a silent process counts as dead.
     """
 
-    def __init__(
-        self, settings: KafkaSettings, control: Control, metrics: Metrics, *, owner: str, session_ms: int
-    ) -> None:
+    def __init__(self, settings: KafkaSettings, control: Control, metrics: Metrics, *, owner: str, pace: Pace) -> None:
         self._settings = settings
         self._control = control
         self._metrics = metrics
         self._owner = owner
-        self._session_ms = session_ms
+        self._pace = pace
         self._running: dict[str, tuple[MergeLoop, threading.Thread]] = {}
         self._stop = threading.Event()
         self.is_running = False
@@ -74,7 +72,7 @@ class Supervisor:
             self._metrics.of(name),
             name,
             owner=self._owner,
-            session_ms=self._session_ms,
+            pace=self._pace,
         )
         thread = threading.Thread(target=loop.run, name=f"merge-{name}", daemon=True)
         self._running[name] = loop, thread

@@ -27,7 +27,7 @@ _DEFINITION: Final = MergeDefinition(partitions=1, feedback=FeedbackDefinition(l
 
 
 def _desired() -> Desired:
-    desired = decide.put_merge(None, _NAME, _DEFINITION)
+    desired = decide.put_merge(None, _NAME, _DEFINITION, lambda: "c0ffee")
     for name in ("r1", "r2"):
         definition = InputDefinition(topic=f"{_NAME}.replica.{name}")
         desired = decide.put_input(desired, _NAME, name, definition, lambda name=name: f"{name}-1")  # type: ignore[misc]

@@ -68,7 +68,7 @@ def merges(parts: Parts) -> APIRouter:
 
         def decision(now: Desired | None) -> Desired:
             response.status_code = 201 if now is None else 200
-            return decide.put_merge(now, merge, definition)
+            return decide.put_merge(now, merge, definition, new_id)
 
         desired = parts.control.change(merge, decision, by=audit.by, why=audit.why, what=f"define merge {merge}")
         assert desired is not None
@@ -116,7 +116,7 @@ def _validate(parts: Parts, wanted: ValidateRequest) -> Validation:
         changes.append(f"define merge {name} ({algorithm}, {definition.partitions} partitions)")
         problems += merge_problems(name, definition, plan, now)
     try:
-        folded = decide.put_merge(folded, name, definition)
+        folded = decide.put_merge(folded, name, definition, new_id)
     except LMergeError as error:
         problems.append(error)
     for each, input_definition in wanted.inputs.items():

@@ -18,6 +18,7 @@ from lmerge.errors import LMergeError, UsageError
 from lmerge.kafka import BrokerError, MissingTopic, Refused, WrongPartitions
 from services.log import log
 from services.merge.api.checks import NotQuarantined, TopicTaken
+from services.merge.control_topic import UnreadableControl
 from services.merge.desired import Conflict, NotFound, TooFar, TooWeak
 from services.merge.lane_record import UnreadableRecord
 
@@ -45,7 +46,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "rate_limited": (429, "too many requests with this token"),
     "internal": (500, "a defect of the service"),
     "broker_unavailable": (503, "Kafka did not answer"),
-    "unreadable_state": (503, "the lanes' records are of another version"),
+    "unreadable_state": (503, "lane records or definitions are of another version"),
     "not_ready": (503, "the service has not begun, or is ending"),
 }
 """Every code with its status and what it means."""
@@ -62,6 +63,7 @@ _CODE_OF: Final[tuple[tuple[type[LMergeError], str], ...]] = (
     (Refused, "refused_by_kafka"),
     (BrokerError, "broker_unavailable"),
     (UnreadableRecord, "unreadable_state"),
+    (UnreadableControl, "unreadable_state"),
     (UsageError, "invalid"),
 )
 """From an error to its code; the first that fits."""

@@ -24,7 +24,7 @@ R1 = InputDefinition(topic="m.replica.r1")
 
 
 def merge(**inputs: InputDefinition) -> Desired:
-    now: Desired | None = decide.put_merge(None, "m", MergeDefinition())
+    now: Desired | None = decide.put_merge(None, "m", MergeDefinition(), lambda: "id")
     for name, definition in inputs.items():
         now = decide.put_input(now, "m", name, definition, lambda name=name: f"{name}-1")  # type: ignore[misc]
     assert now is not None
@@ -33,14 +33,14 @@ def merge(**inputs: InputDefinition) -> Desired:
 
 def test_asking_for_what_is_there_changes_nothing() -> None:
     now = merge(r1=R1)
-    assert decide.put_merge(now, "m", MergeDefinition()) is now
+    assert decide.put_merge(now, "m", MergeDefinition(), lambda: "id") is now
     assert decide.put_input(now, "m", "r1", R1, lambda: "another") is now
 
 
 def test_what_contradicts_what_is_there_is_a_conflict_with_a_way_out() -> None:
     now = merge(r1=R1)
     with pytest.raises(Conflict, match="delete it first"):
-        decide.put_merge(now, "m", MergeDefinition(partitions=2))
+        decide.put_merge(now, "m", MergeDefinition(partitions=2), lambda: "id")
     with pytest.raises(Conflict, match="detach it first"):
         decide.put_input(now, "m", "r1", InputDefinition(topic="other"), lambda: "x")
     with pytest.raises(Conflict, match="that of input r1"):
@@ -103,8 +103,8 @@ def test_a_definition_that_makes_no_sense_is_refused() -> None:
 
 def test_auto_takes_the_cheapest_that_the_listed_properties_allow_and_a_weaker_input_is_refused() -> None:
     ordered = Properties(insert_only=True, order="non-decreasing", key=True)
-    assert decide.put_merge(None, "m", MergeDefinition()).algorithm == "R3"
-    now = decide.put_merge(None, "m", MergeDefinition(properties=(ordered,)))
+    assert decide.put_merge(None, "m", MergeDefinition(), lambda: "id").algorithm == "R3"
+    now = decide.put_merge(None, "m", MergeDefinition(properties=(ordered,)), lambda: "id")
     assert now.algorithm == "R2"
     assert "Every input promises" in now.reason
     fits = decide.put_input(now, "m", "r1", InputDefinition(topic="t", properties=ordered), lambda: "x")
@@ -112,7 +112,7 @@ def test_auto_takes_the_cheapest_that_the_listed_properties_allow_and_a_weaker_i
     with pytest.raises(TooWeak, match=r"needs only inserts and stables, non-decreasing vs.*algorithm R3"):
         decide.put_input(now, "m", "r2", InputDefinition(topic="u", properties=Properties(key=True)), lambda: "x")
     for definition in (MergeDefinition(policy="eager"), MergeDefinition(normal_form=NormalFormDefinition())):
-        assert decide.put_merge(None, "m", definition).algorithm == "R3"
+        assert decide.put_merge(None, "m", definition, lambda: "id").algorithm == "R3"
 
 
 def test_orders_to_inputs_are_part_of_what_is_wanted() -> None:

@@ -45,7 +45,9 @@ def page() -> dict[str, Promise]:
 
 
 def desired() -> Desired:
-    now: Desired | None = decide.put_merge(None, "m", MergeDefinition(feedback=FeedbackDefinition(lag_ms=5)))
+    now: Desired | None = decide.put_merge(
+        None, "m", MergeDefinition(feedback=FeedbackDefinition(lag_ms=5)), lambda: "id"
+    )
     for name in ("r1", "r2"):
         now = decide.put_input(now, "m", name, InputDefinition(topic=name), lambda name=name: name)  # type: ignore[misc]
     assert now is not None
