@@ -8,13 +8,13 @@ from services.cli.acls import as_json as grant_json
 from services.cli.acls import grants
 from services.cli.client import Api
 from services.cli.options import api_options, json_option, merge_argument, say
+from services.merge.topics import AUDIT, CONTROL
 
-_CONTROL: Final = {
-    "role": "control",
-    "name": "lmerge.control",
-    "partitions": 1,
-    "config": {"cleanup.policy": "compact"},
-}
+_SHARED: Final = [
+    {"role": role, "name": spec.name, "partitions": spec.partitions, "config": spec.config}
+    for role, spec in (("control", CONTROL), ("audit", AUDIT))
+]
+"""The topics that all merges of a cluster share."""
 
 
 @click.command()
@@ -29,7 +29,7 @@ def topics(*, api: Api, merge: str, servers: str, as_json: bool) -> None:
     topics before the merge is defined.
     """
     desired = api.get(f"/v1/merges/{merge}")["desired"]
-    own = [*desired["topics"], _CONTROL]
+    own = [*desired["topics"], *_SHARED]
     inputs = {name: each["definition"]["topic"] for name, each in desired["inputs"].items()}
     needed = list(
         grants(

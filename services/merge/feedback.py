@@ -28,6 +28,7 @@ class Told(msgspec.Struct, frozen=True):
 
     before: int | None
     at_ms: int
+    """0: it was never told anything."""
 
 
 def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms: int, now_ms: int) -> bool:
@@ -36,7 +37,9 @@ def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms
     One that lags by more than `lag_ms` is told once. It is told again when it lags so much after it had caught up to
     half of that, or when there is as much more to skip: never twice within the interval.
     """
-    if stable == INFINITY or stable - own_stable <= lag_ms or now_ms - told.at_ms < interval_ms:
+    if stable == INFINITY or stable - own_stable <= lag_ms:
+        return False
+    if told.at_ms and now_ms - told.at_ms < interval_ms:
         return False
     return told.before is None or stable - told.before > lag_ms // 2
 

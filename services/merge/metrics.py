@@ -171,7 +171,7 @@ class _Families:
         self.running = _gauge("lmerge_lane_running", "1 while a lane runs, 0 while it is stalled.", "lane")
         self.stable = _gauge("lmerge_stable_milliseconds", "The merged stable, in application time.", "lane")
         self.may_die = _gauge(
-            "lmerge_inputs_may_die", "How many inputs may die now without a gap; -1: the lane does not run.", "lane"
+            "lmerge_inputs_may_die", "How many inputs may die now without a gap; -1: the lane is stalled.", "lane"
         )
         self.live = _gauge("lmerge_live_nodes", "Events that are not final.", "lane")
         self.safe_age = _gauge(
@@ -197,7 +197,7 @@ class _Families:
         where = [merge, lane]
         self.running.add_metric(where, status.state == "running")
         _add_instant(self.stable, where, record.max_stable)
-        self.may_die.add_metric(where, status.may_die if status.state == "running" else -1)
+        self.may_die.add_metric(where, -1 if status.state == "stalled" else status.may_die)
         self.live.add_metric(where, record.nodes)
         self.safe_age.add_metric(where, status.safe_point_age_ms / 1000)
         for kind in ("insert", "adjust", "stable"):

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from lmerge.kafka import TopicSpec
 from services.merge.definitions import MergeDefinition
 
-Role: TypeAlias = Literal["merged", "state", "feedback", "control"]
+Role: TypeAlias = Literal["merged", "state", "feedback"]
 
 CONTROL: Final = TopicSpec("lmerge.control", partitions=1, config={"cleanup.policy": "compact"})
 """The desired state of all merges of a cluster."""

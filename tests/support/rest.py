@@ -141,6 +141,7 @@ class World:
         """Let each lane of a merge have committed a stable, all inputs joined but those that are stopped."""
         stops = stop or {}
         inputs = self.control.desired[merge].inputs
+        merge_id = self.control.desired[merge].id
 
         def record(stable: int | None) -> LaneRecord:
             taken = {
@@ -157,6 +158,6 @@ class World:
                 )
                 for name, each in inputs.items()
             }
-            return LaneRecord(v=1, batch=1, at_ms=NOW, max_stable=stable, leader="r1", inputs=taken)
+            return LaneRecord(v=1, merge_id=merge_id, batch=1, at_ms=NOW, max_stable=stable, leader="r1", inputs=taken)
 
         self.records.records[merge] = [record(stable) for stable in stables]

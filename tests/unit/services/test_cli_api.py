@@ -286,7 +286,7 @@ def test_topics_are_printed_with_settings_and_permissions(lmerge: Lmerge) -> Non
     assert "User:CONSUMER --operation Describe --operation DescribeConfigs --operation Read --topic 'm.merged'" in text
     assert "--transactional-id 'm/' --resource-pattern-type prefixed" in text
     data = json.loads(lmerge("topics", "m", "--json").out)
-    assert [topic["role"] for topic in data["topics"]] == ["merged", "state", "feedback", "control"]
+    assert [topic["role"] for topic in data["topics"]] == ["merged", "state", "feedback", "control", "audit"]
     assert [each["name"] for each in data["inputs"]] == ["m.replica.r1", "m.replica.r2"]
     assert {each["who"] for each in data["acls"]} == {"merge service", "replica", "consumer"}
 

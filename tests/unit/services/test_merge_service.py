@@ -143,8 +143,11 @@ def test_a_lane_record_comes_back_and_another_version_is_refused() -> None:
 
 
 def lane() -> Lane:
+    """Return a lane that has begun to read an input without a hello."""
     lane = Lane(LaneConfig(merge="m"))
     lane.attach("r1", merge(r1=R1).inputs["r1"], low=0, until=0)
+    lane.take("r1", [0], [b'{"kind":"stable","vc":1}'])  # sought: no hello; it begins here
+    lane.take("r1", [0], [b'{"kind":"stable","vc":1}'])
     return lane
 
 
@@ -164,11 +167,11 @@ def test_notes_of_batches_are_bounded_while_a_node_lives_for_ever() -> None:
     for number in range(5 * MAX_NOTES):
         it.begin_batch(merged_end=number, now_ms=number)
         if number % 10 == 3:
-            it.take("r1", [number], [b'{"kind":"insert","payload":%d,"vs":5,"ve":null}' % number])
+            it.take("r1", [number + 1], [b'{"kind":"insert","payload":%d,"vs":5,"ve":null}' % number])
         if number % 7 == 0:
             prepared = it.prepare()
             it.committed()
             if prepared is not None and number > 3:
                 assert prepared.record.merged_safe <= 3
-                assert prepared.record.inputs["r1"].safe <= 3
+                assert prepared.record.inputs["r1"].safe <= 4
     assert len(it._safe._notes) <= MAX_NOTES

@@ -60,6 +60,7 @@ def record() -> LaneRecord:
     given: dict[str, Any] = {"topic": "t", "position": 5, "start": 0, "safe": 0, "counts": counts}
     return LaneRecord(
         v=1,
+        merge_id="id",
         batch=1,
         at_ms=2_000,
         safe_at_ms=1_000,
