@@ -46,6 +46,7 @@ class MemoryLane:
         self.lane = Lane(self.config)
         self._record: bytes | None = None
         self._attachments = 0
+        self._lows: dict[str, int] = {}
 
     @property
     def record(self) -> LaneRecord | None:
@@ -62,11 +63,13 @@ class MemoryLane:
         """Everything put out so far, committed or not."""
         return self.merged + _read(encode_batch(self.lane._pending))
 
-    def attach(self, name: str, *elements: Element) -> None:
-        """Attach an input, and feed it elements."""
+    def attach(self, name: str, *elements: Element, joins_at: int | None = None, low: int = 0) -> None:
+        """Attach an input, of whose log the records below `low` are gone, and feed it elements."""
         self._attachments += 1
-        self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=InputDefinition(topic=name))
+        definition = InputDefinition(topic=name, joins_at=joins_at)
+        self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=definition)
         self.logs.setdefault(name, [])
+        self._lows[name] = low
         self.follow()
         if elements:
             self.feed(name, *elements)
@@ -79,7 +82,7 @@ class MemoryLane:
     def follow(self) -> None:
         """Let the lane have what is wanted."""
         for name in self.lane.follow(self.wanted):
-            self.lane.attach(name, self.wanted[name], low=0, until=len(self.logs[name]))
+            self.lane.attach(name, self.wanted[name], low=self._lows[name], until=len(self.logs[name]))
 
     def feed(self, name: str, *elements: Element) -> None:
         """Append elements to the log of an input and process them, one batch each."""
