@@ -47,6 +47,8 @@ class MemoryLane:
         self._record: bytes | None = None
         self._attachments = 0
         self._lows: dict[str, int] = {}
+        self._decoded: list[Element] = []
+        self._read_upto = 0
 
     @property
     def record(self) -> LaneRecord | None:
@@ -56,7 +58,9 @@ class MemoryLane:
     @property
     def merged(self) -> list[Element]:
         """What is committed."""
-        return _read(self.log)
+        self._decoded += _read(self.log[self._read_upto :])
+        self._read_upto = len(self.log)
+        return self._decoded
 
     @property
     def output(self) -> list[Element]:
@@ -86,7 +90,11 @@ class MemoryLane:
 
     def feed(self, name: str, *elements: Element) -> None:
         """Append elements to the log of an input and process them, one batch each."""
-        self.logs[name] += self.wire(*elements)
+        self.feed_wire(name, self.wire(*elements))
+
+    def feed_wire(self, name: str, values: list[bytes]) -> None:
+        """Append records to the log of an input and process them, one batch each."""
+        self.logs[name] += values
         self.run(name)
 
     @staticmethod
