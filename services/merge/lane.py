@@ -96,10 +96,10 @@ class Lane:
         """
         joins_at = self.config.complete_from
         if joins_at is None:
-            raise UsageError(
-                f"merge {self.config.merge}: {self.config.algorithm} begins at {self.config.origin} and puts out "
-                "nothing that began before: say longest_lifetime_ms in its definition"
-            )
+            where = f"merge {self.config.merge}: it begins at {self.config.origin}, and "
+            if self.config.normal_form:
+                raise UsageError(where + "without cuts its runs may reach back further: say cut_every_ms")
+            raise UsageError(where + "puts out nothing that began before: say longest_lifetime_ms in its definition")
         self._pending.append(
             Hello(replica=self.config.merge, incarnation=1, joins_at=joins_at, feed=self.config.feed, plan="merge")
         )
@@ -274,7 +274,7 @@ class Lane:
         if state.cursor != offset:
             self.moved.add(name)
         state.go_to(offset)
-        self.merge.attach(name, joins_at=INFINITY if at_hello else state.joins_at)
+        self.merge.attach(name, joins_at=INFINITY if at_hello else self.config.joins_at(state.joins_at))
         self._changed = True
 
     def _refeed(self, name: str, records: Values) -> Values:

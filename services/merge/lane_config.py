@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import msgspec
 
-from lmerge import MINUS_INFINITY, Merge, OutputPolicy, create
+from lmerge import INFINITY, MINUS_INFINITY, Merge, OutputPolicy, create
 from lmerge.choose import Algorithm
 from lmerge.normal_form import NormalForm, complete_from, json_pair
 from services.merge.definitions import Desired
@@ -55,16 +55,19 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the algorithm has an index that is rebuilt by re-feeding: R3 and R4."""
         return self.algorithm in ("R3", "R4")
 
+    def joins_at(self, instant: int) -> int:
+        """Return where an input joins that is complete from an instant on.
+
+        Behind the normal form its runs are complete a little later, from the next cut on; without cuts never.
+        """
+        if instant == MINUS_INFINITY or not self.normal_form:
+            return instant
+        return INFINITY if self.cut_every_ms is None else complete_from(instant, self.cut_every_ms)
+
     @property
     def begins_at(self) -> int:
-        """Where the merge itself begins.
-
-        Behind the normal form an input that is complete from the origin is complete a little later, from a cut on; with
-        no cuts never, and its hello is refused. Were the merge to begin at the origin, it would never begin (J4).
-        """
-        if self.origin == MINUS_INFINITY or not self.normal_form or self.cut_every_ms is None:
-            return self.origin
-        return complete_from(self.origin, self.cut_every_ms)
+        """Where the merge itself begins: where inputs join that are complete from the origin on (J4)."""
+        return self.joins_at(self.origin)
 
     @property
     def complete_from(self) -> int | None:
@@ -73,7 +76,7 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
         R0 to R2 put out nothing that begins before the origin, so what reaches over it is lacking (RS 5.6).
         """
         if self.origin == MINUS_INFINITY or self.is_indexed:
-            return self.begins_at
+            return None if self.begins_at == INFINITY else self.begins_at
         return None if self.longest_lifetime_ms is None else self.origin + self.longest_lifetime_ms + 1
 
     def may_skip_to(self, stable: int) -> int | None:

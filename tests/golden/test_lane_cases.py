@@ -3,6 +3,7 @@
 import pytest
 
 from lmerge import MINUS_INFINITY, Hello
+from lmerge.errors import UsageError
 from services.merge.definitions import FastForward, Release
 from services.merge.lane_record import Stop
 from tests.support.lane import MemoryLane
@@ -175,6 +176,39 @@ def test_behind_the_normal_form_a_merge_begins_at_the_first_cut() -> None:
     assert it.record is not None
     assert (it.record.max_stable, it.record.origin) == (25, 13)
     assert it.config.complete_from == 21
+
+
+def test_behind_the_normal_form_an_attach_call_means_what_a_hello_means() -> None:
+    """Complete from 9 on is complete from the cut at 10 on: else the inputs contradict each other below it."""
+    it = lane("R3", "r1", normal_form=True, cut_every_ms=10)
+    it.feed("r1", ins("A", 2, 30), stb(9))
+    it.logs["r2"] = [b"gone", *it.wire(ins("A", 7, 30))]
+    it.attach("r2", joins_at=9, low=1)
+    it.run("r2")
+    it.commit()
+    assert not it.joined("r2")
+    assert it.record is not None
+    assert it.record.inputs["r2"].joins_at == 11
+
+
+def test_behind_the_normal_form_without_cuts_nothing_begins_late() -> None:
+    it = lane("R3", origin=13, normal_form=True)
+    with pytest.raises(UsageError, match="cut_every_ms"):
+        it.lane.open()
+    ordered = lane("R0", origin=13)
+    with pytest.raises(UsageError, match="longest_lifetime_ms"):
+        ordered.lane.open()
+
+
+def test_r4_compares_live_ends_only_also_where_one_moves() -> None:
+    """E10 goes on: else the end that moves is taken for the one that is frozen, adj(A,2,50->5)."""
+    it = lane("R4", "r1")
+    it.feed("r1", ins("A", 2, 5), ins("A", 2, 50), stb(10))
+    it.commit()
+    it.crash()
+    it.feed("r1", adj("A", 2, 50, 15), stb(20))
+    it.commit()
+    assert it.merged[3:] == [adj("A", 2, 50, 15), stb(20)]
 
 
 @pytest.mark.parametrize(("cut_every_ms", "signals"), [(10, [21]), (None, [])])

@@ -46,6 +46,9 @@ class MemoryLane:
         self.lane = Lane(self.config)
         self._record: bytes | None = None
         self._attachments = 0
+        self._lows: dict[str, int] = {}
+        self._decoded: list[Element] = []
+        self._read_upto = 0
 
     @property
     def record(self) -> LaneRecord | None:
@@ -55,18 +58,22 @@ class MemoryLane:
     @property
     def merged(self) -> list[Element]:
         """What is committed."""
-        return _read(self.log)
+        self._decoded += _read(self.log[self._read_upto :])
+        self._read_upto = len(self.log)
+        return self._decoded
 
     @property
     def output(self) -> list[Element]:
         """Everything put out so far, committed or not."""
         return self.merged + _read(encode_batch(self.lane._pending))
 
-    def attach(self, name: str, *elements: Element) -> None:
-        """Attach an input, and feed it elements."""
+    def attach(self, name: str, *elements: Element, joins_at: int | None = None, low: int = 0) -> None:
+        """Attach an input, of whose log the records below `low` are gone, and feed it elements."""
         self._attachments += 1
-        self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=InputDefinition(topic=name))
+        definition = InputDefinition(topic=name, joins_at=joins_at)
+        self.wanted[name] = Attachment(attachment=f"{name}/{self._attachments}", definition=definition)
         self.logs.setdefault(name, [])
+        self._lows[name] = low
         self.follow()
         if elements:
             self.feed(name, *elements)
@@ -79,11 +86,15 @@ class MemoryLane:
     def follow(self) -> None:
         """Let the lane have what is wanted."""
         for name in self.lane.follow(self.wanted):
-            self.lane.attach(name, self.wanted[name], low=0, until=len(self.logs[name]))
+            self.lane.attach(name, self.wanted[name], low=self._lows[name], until=len(self.logs[name]))
 
     def feed(self, name: str, *elements: Element) -> None:
         """Append elements to the log of an input and process them, one batch each."""
-        self.logs[name] += self.wire(*elements)
+        self.feed_wire(name, self.wire(*elements))
+
+    def feed_wire(self, name: str, values: list[bytes]) -> None:
+        """Append records to the log of an input and process them, one batch each."""
+        self.logs[name] += values
         self.run(name)
 
     @staticmethod

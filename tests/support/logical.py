@@ -9,6 +9,7 @@ Everything takes a `random.Random`, so that a seed replays a failure.
 
 import random
 from collections.abc import Iterable
+from functools import cache
 from itertools import islice
 
 import msgspec
@@ -143,8 +144,11 @@ def _detours(event: Event, rng: random.Random) -> list[int]:
 def on_the_wire(elements: Iterable[Element]) -> list[Element]:
     """Give elements payloads that can be written: the canonical JSON of what they have."""
     return [
-        msgspec.structs.replace(element, payload=payload(element.payload))
+        msgspec.structs.replace(element, payload=_canonical(element.payload))
         if isinstance(element, Insert | Adjust)
         else element
         for element in elements
     ]
+
+
+_canonical = cache(payload)
