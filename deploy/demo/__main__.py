@@ -80,7 +80,7 @@ def _or_keep_logs(stage: Stage, play: Callable[[], Verdict]) -> Verdict:
     try:
         return play()
     except (LMergeError, OSError) as error:
-        raise DemoError(f"{error}\nAll logs are kept in {stage.keep_logs()}") from error
+        raise DemoError(f"{error}\n\nAll logs are in {stage.keep_logs()}; `make demo` begins anew") from error
 
 
 def _print(console: Console, verdict: Verdict) -> None:

@@ -19,12 +19,10 @@ def go_on(stage: Stage, *, after_ms: int) -> None:
 
 def instructions(stage: Stage) -> str:
     """Say what runs where, and what can be done with it."""
-    merge = f"{stage.rest}/v1/merges/{query.MERGE}"
-    header = f"-H 'Authorization: Bearer {stage.token}'"
     running = [name for name, part in stage.replicas.items() if not part.may_end]
     one, last = running[0], running[-1]
     pids = ", ".join(f"{name} {stage.replicas[name].pid}" for name in running)
-    body = f'--json \'{{"topic":"{query.replica_topic(one)}"}}\''
+    body = f"-H 'Content-Type: application/json' -d '{{\"topic\":\"{query.replica_topic(one)}\"}}'"
     topics = " ".join(f"--input-topic {query.replica_topic(name)}" for name in stage.replicas)
     return f"""
 Everything still runs, and the workload goes on with {RATE} rows a second, until you press Ctrl-C.
@@ -35,11 +33,14 @@ Everything still runs, and the workload goes on with {RATE} rows a second, until
   replicas       {pids} (process ids)
   logs           {stage.directory}
 
-In another terminal:
+To play with it, in another terminal:
 
-  how it is      curl -s {header} {merge}
-  detach {one}      curl -s -X DELETE {header} {merge}/inputs/{one}
-  attach {one}      curl -s -X PUT {header} {body} {merge}/inputs/{one}
+  AUTH='Authorization: Bearer {stage.token}'
+  MERGE={stage.rest}/v1/merges/{query.MERGE}
+
+  how it is      curl -s -H "$AUTH" $MERGE
+  detach {one}      curl -s -H "$AUTH" -X DELETE $MERGE/inputs/{one}
+  attach {one}      curl -s -H "$AUTH" -X PUT {body} $MERGE/inputs/{one}
   kill {last}        kill -9 {stage.replicas[last].pid}
   judge it       .venv/bin/lmerge certify --bootstrap-servers {stage.bootstrap_servers} \\
                    --merged-topic {query.MERGED_TOPIC} {topics}
@@ -47,17 +48,14 @@ In another terminal:
 
 
 def watch_on(stage: Stage, watch: Watch, screen: Screen) -> NoReturn:
-    """Show how it goes until somebody ends the demo."""
+    """Show how it goes until somebody ends the demo; who is killed now was killed by the one who plays."""
     watch.replicas = dict.fromkeys(watch.replicas, "detached")
     watch.calm_since_ms = now_ms()
+    running = [name for name, part in stage.replicas.items() if not part.may_end]
     while True:
         try:
             stage.check()
         except DemoError as error:
             screen.say(str(error).partition(". ")[0])
-        watch.dead |= {
-            name: "ended"
-            for name, part in stage.replicas.items()
-            if part.exit_code is not None and name not in watch.dead
-        }
+        watch.dead |= {name: "ended" for name in running if stage.replicas[name].exit_code is not None}
         screen.show(watch.look())

@@ -94,7 +94,7 @@ def merged_stable(lanes: Sequence[Lane]) -> int | None:
 
 def all_joined(lanes: Sequence[Lane], names: Iterable[str]) -> bool:
     """Whether these replicas are joined in every lane and have sent a stable."""
-    return all(
+    return bool(lanes) and all(
         name in lane.inputs and lane.inputs[name].membership == "joined" and lane.inputs[name].stable is not None
         for lane in lanes
         for name in names

@@ -88,7 +88,7 @@ class Part:
     def log_tail(self) -> str:
         """Return the end of the log, as a part of an error's text."""
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-        return "\n".join([f"The end of its log, {self.log}:", *(f"  | {line}" for line in lines)])
+        return "\n".join([f"The end of its log, {self.log.name}:", *(f"  | {line}" for line in lines)])
 
 
 def _session(leader: int) -> list[int]:

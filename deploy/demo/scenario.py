@@ -27,7 +27,7 @@ _SPARK_SECONDS: Final = 150.0  # 15 s on a quiet machine, for three at once 30
 _MOVE_SECONDS: Final = 45.0
 _JUDGE_SECONDS: Final = 120.0
 _CALM_SECONDS: Final = 20.0
-_AFTER_KILL_SECONDS: Final = 15.0
+_AFTER_KILL_SECONDS: Final = 8.0
 _LOOK_AT_IT_SECONDS: Final = 8.0
 _PAUSE: Final = 0.1
 
@@ -245,6 +245,6 @@ def _plans() -> str:
 
 def _too_late(what: str, seconds: float) -> DemoError:
     return DemoError(
-        f"this did not come true within {seconds:g} s: {what}. The machine may be too busy: run it again when it is "
-        "quiet, and look at the logs if it happens again"
+        f"this did not come true within {seconds:g} s: {what}. The machine may be too busy: end other work and run it "
+        "again; if it happens again, the logs say why"
     )

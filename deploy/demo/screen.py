@@ -162,10 +162,10 @@ def _merged(view: View) -> RenderableType:
 
 def status_line(view: View) -> str:
     """Write the state as one line."""
-    merged = (
-        f"merged: stable {instant(view.stable)}, {view.per_second:,.0f}/s, "
-        f"gap {seconds(view.gap_ms)} (longest {seconds(view.longest_gap_ms)})"
-    )
+    gaps = f"gap {seconds(view.gap_ms)} (longest {seconds(view.longest_gap_ms)})"
+    merged = f"merged: stable {instant(view.stable)}, {view.per_second:,.0f}/s, {gaps}"
+    if view.stable is None:
+        merged = "merged: nothing yet"
     return " | ".join([merged, *(_replica_words(replica) for replica in view.replicas)])
 
 

@@ -20,6 +20,9 @@ from deploy.local import LocalStack, places, ports
 KEPT_LOGS: Final = places.RUN / "demo-logs"
 """Where the logs are after a demo that failed."""
 
+TRIGGER_MS: Final = "800"
+"""Between two batches of a replica. Less costs more than the results, one per slide, are worth on two cores."""
+
 _FOREIGN: Final = ("LMERGE_", "KAFKA_", "SPARK_", "PYSPARK_")
 """Settings of the user's own systems, which the parts would take for theirs."""
 
@@ -80,7 +83,7 @@ class Stage:
             *("replicas", "--bootstrap-servers", self.bootstrap_servers, "--feed", str(self._feed_file)),
             *("--merge", query.MERGE, "--replica", name, "--partitions", str(query.LANES)),
             *("--query", "hot_items", "--plan", query.PLANS[name], "--topic", f"bids={query.BIDS}"),
-            *("--window-ms", str(query.WIDTH_MS), "--slide-ms", str(query.SLIDE_MS), "--trigger-ms", "500"),
+            *("--window-ms", str(query.WIDTH_MS), "--slide-ms", str(query.SLIDE_MS), "--trigger-ms", TRIGGER_MS),
             *("--checkpoint", str(self.directory / name), "--master", "local[1]"),
         )
         return self.replicas[name]
