@@ -50,7 +50,7 @@ To play with it, in another terminal:
 def watch_on(stage: Stage, watch: Watch, screen: Screen) -> NoReturn:
     """Show how it goes until somebody ends the demo; who is killed now was killed by the one who plays."""
     watch.replicas = dict.fromkeys(watch.replicas, "detached")
-    watch.calm_since_ms = now_ms()
+    watch.calm_since_ms, watch.ended_ms = now_ms(), None
     running = [name for name, part in stage.replicas.items() if not part.may_end]
     while True:
         try:

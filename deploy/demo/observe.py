@@ -16,6 +16,10 @@ CAUGHT_UP_MS: Final = 2_000
 """Two slides: with less lag than this a replica is as current as the others."""
 
 
+BEHIND_MS: Final = 5_000
+"""With more lag than this a replica is catching up, and not just in the middle of a batch."""
+
+
 class Input(msgspec.Struct, frozen=True):
     """An input in one lane, as the merge service says."""
 
@@ -113,6 +117,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     plan: str
     state: str
     leads: bool = False
+    is_behind: bool = False
     stable: int | None = None
     lag_ms: int | None = None
     per_second: float = 0.0
@@ -156,6 +161,7 @@ def replica_view(
         plan=plan,
         state=dead or state,
         leads=not dead and leader(lanes) == name,
+        is_behind=not dead and bool(inputs) and (len(stables) < len(inputs) or max(lags, default=0) > BEHIND_MS),
         stable=min(stables, default=None),
         lag_ms=max(lags, default=None),
         per_second=per_second,

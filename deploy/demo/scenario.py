@@ -75,7 +75,7 @@ class Scenario:
         self._stage.start_merge()
         for name in query.FIRST:
             self._stage.start_replica(name)
-        say(f"the workload writes {RATE} rows a second; three replicas start ({_plans()}), each a Spark of its own")
+        say(f"the workload writes {RATE} rows a second; three replicas start, a Spark each: {_plans()}")
         self._wait(lambda: self._exists(query.BIDS), f"the workload makes its topic {query.BIDS}")
         self._heartbeat = self._stage.start_heartbeat()
         self._wait(self._api.is_ready, "the merge service answers")
@@ -138,6 +138,7 @@ class Scenario:
         self._until(
             lambda view: view.stable is not None and view.stable > last, "the last window is merged", _MOVE_SECONDS
         )
+        self._watch.ended_ms = now_ms()
         return true
 
     def _judge(self, true: Answer) -> Verdict:

@@ -127,7 +127,7 @@ def _replicas(view: View) -> RenderableType:
     table = Table(box=box.ROUNDED, expand=True, title_justify="left")
     table.add_column("replica", width=8)
     table.add_column("plan", width=8)
-    table.add_column("state", width=18)
+    table.add_column("state", width=20)
     table.add_column("stable", justify="right", width=10)
     table.add_column("lag", justify="right", width=10)
     table.add_column("elements/s", justify="right", width=12)
@@ -135,6 +135,8 @@ def _replicas(view: View) -> RenderableType:
         state = Text(replica.state, _COLOURS.get(replica.state, "dim"))
         if replica.leads:
             state.append(", leads", "bold cyan")
+        if replica.is_behind:
+            state.append(", catching up", "yellow")
         table.add_row(
             Text(replica.name, "bold" if replica.leads else ""),
             replica.plan,
@@ -171,7 +173,8 @@ def status_line(view: View) -> str:
 
 def _replica_words(replica: ReplicaView) -> str:
     figures = "" if replica.lag_ms is None else f", lag {seconds(replica.lag_ms)}, {replica.per_second:,.0f}/s"
-    return f"{replica.name} {replica.state}{', leads' if replica.leads else ''}{figures}"
+    role = ", leads" if replica.leads else ", catching up" if replica.is_behind else ""
+    return f"{replica.name} {replica.state}{role}{figures}"
 
 
 def clock(elapsed: float) -> str:

@@ -38,6 +38,8 @@ class Watch:
         """The replicas whose processes are gone, and what to call that."""
         self.calm_since_ms: int | None = None
         """From when on gaps are counted."""
+        self.ended_ms: int | None = None
+        """Until when: once the rows have ended there is nothing to commit."""
 
     def follow(self, topic: str) -> bool:
         """Read a topic too, from its beginning; False if it does not exist yet."""
@@ -80,7 +82,7 @@ class Watch:
         now = now_ms()
         merged = self._tallies.get(query.MERGED_TOPIC, {}).values()
         last = [tally.times[-1] for tally in merged if tally.times]
-        since = self.calm_since_ms
+        since, until = self.calm_since_ms, self.ended_ms or now
         return View(
             elapsed=time.monotonic() - self._began,
             now_ms=now,
@@ -101,7 +103,7 @@ class Watch:
             per_second=self._per_second(query.MERGED_TOPIC, now),
             elements=sum(tally.count for tally in merged),
             gap_ms=max(0, now - min(last)) if last else None,
-            longest_gap_ms=None if since is None else longest_gap_since(self.merged_times(), since, now),
+            longest_gap_ms=None if since is None else longest_gap_since(self.merged_times(), since, until),
         )
 
     def _per_second(self, topic: str, now: int) -> float:

@@ -96,6 +96,10 @@ def test_replica_is_shown_by_its_worst_lane_and_a_dead_one_never_leads() -> None
     assert (view.state, view.leads, view.stable, view.lag_ms) == ("joined", True, 7, 2)
     killed = replica_view("r1", "direct", lanes, absent="starting", dead="killed", per_second=0.0)
     assert (killed.state, killed.leads) == ("killed", False)
+    far = [lane(9, "r1", r4=joined(9)), lane(9, "r1", r4=joined(None, None))]
+    assert replica_view("r4", "panes", far, absent="starting", dead="", per_second=0.0).is_behind
+    assert not view.is_behind
+    assert not killed.is_behind
     absent = replica_view("r2", "panes", lanes, absent="detached", dead="", per_second=0.0)
     assert (absent.state, absent.stable, absent.lag_ms) == ("detached", None, None)
 
