@@ -18,7 +18,7 @@ from deploy.demo.parts import Part
 from deploy.local import LocalStack, places, ports
 
 KEPT_LOGS: Final = places.RUN / "demo-logs"
-"""Where the logs are after a demo that failed."""
+"""Where the logs are after a demo that failed, until the next one."""
 
 TRIGGER_MS: Final = "800"
 """Between two batches of a replica. Less costs more than the results, one per slide, are worth on two cores."""
@@ -45,6 +45,7 @@ class Stage:
         self._parts: list[Part] = []
         self.replicas: dict[str, Part] = {}
         (self.directory / "tmp").mkdir(parents=True)
+        shutil.rmtree(KEPT_LOGS, ignore_errors=True)
         self._feed_file.write_text(query.FEED_FILE)
 
     @property
@@ -111,9 +112,8 @@ class Stage:
             raise DemoError("the Kafka broker ended by itself")
 
     def keep_logs(self) -> Path:
-        """Copy all logs to where the next demo does not delete them, and return that place."""
-        shutil.rmtree(KEPT_LOGS, ignore_errors=True)
-        KEPT_LOGS.mkdir(parents=True)
+        """Copy all logs to a place that is not cleaned up now, and return it."""
+        KEPT_LOGS.mkdir(parents=True, exist_ok=True)
         brokers = [broker.log for broker in self._stack.brokers]
         for log in [*self.directory.glob("*.log"), *self.directory.glob("*.out"), *brokers]:
             if log.exists():
