@@ -87,6 +87,7 @@ class Scenario:
         for name in query.FIRST:
             self._attach(name)
         self._until(lambda view: all_joined(view.lanes, query.FIRST), "all three replicas are joined", _SPARK_SECONDS)
+        self._stage.is_up(*query.FIRST)
         self._until(lambda _: self._watch.follow(query.MERGED_TOPIC), "the merged topic exists", _MOVE_SECONDS)
         self._screen.say("all three are joined; the merged topic takes from each what it says first")
         self._goes_on("the merged topic moves")
@@ -114,6 +115,7 @@ class Scenario:
         self._until(
             lambda view: has_caught_up(view.lanes, name), f"{name} catches up with the merged topic", _SPARK_SECONDS
         )
+        self._stage.is_up(name)
         self._screen.say(f"{name} has read all that it had missed and has caught up")
         self._look(_LOOK_AT_IT_SECONDS)
 
@@ -221,13 +223,17 @@ class Scenario:
         """Wait while there is nothing to watch yet."""
         deadline = time.monotonic() + _SERVICE_SECONDS
         while not condition():
-            self._stage.check()
+            self._check()
             if time.monotonic() > deadline:
                 raise _too_late(what, _SERVICE_SECONDS)
             time.sleep(_PAUSE)
 
+    def _check(self) -> None:
+        for text in self._stage.check():
+            self._screen.say(text)
+
     def _tick(self) -> View:
-        self._stage.check()
+        self._check()
         view = self._watch.look()
         self._screen.show(view)
         return view

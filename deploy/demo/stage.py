@@ -44,6 +44,7 @@ class Stage:
         (self._port,) = ports.choose(1)
         self._parts: list[Part] = []
         self.replicas: dict[str, Part] = {}
+        self._may_start_again: set[str] = set()
         (self.directory / "tmp").mkdir(parents=True)
         shutil.rmtree(KEPT_LOGS, ignore_errors=True)
         self._feed_file.write_text(query.FEED_FILE)
@@ -78,7 +79,19 @@ class Stage:
         )
 
     def start_replica(self, name: str) -> Part:
-        """Start a replica; one core and a small heap, as several share this machine."""
+        """Start a replica; one core and a small heap, as several share this machine.
+
+        Until `is_up` it may fail once: Spark gives each of its Python processes ten seconds to start (SPARK-45245,
+        not a setting), which a machine that is busy with other work may not.
+        """
+        self._may_start_again.add(name)
+        return self._start_replica(name)
+
+    def is_up(self, *names: str) -> None:
+        """Say that replicas have started: from now on each of them must go on."""
+        self._may_start_again.difference_update(names)
+
+    def _start_replica(self, name: str) -> Part:
         self.replicas[name] = self._start(
             name,
             *("replicas", "--bootstrap-servers", self.bootstrap_servers, "--feed", str(self._feed_file)),
@@ -98,18 +111,24 @@ class Stage:
             *("--merged-topic", query.MERGED_TOPIC, *inputs),
         )
 
-    def check(self) -> None:
-        """See that everything runs that should.
+    def check(self) -> list[str]:
+        """See that everything runs that should; say which replicas had to be started again.
 
         Raises:
             DemoError: something has ended by itself.
         """
-        for part in self._parts:
-            if part.exit_code is not None and not part.may_end:
-                part.may_end = True  # said once
+        again = []
+        for part in [part for part in self._parts if part.exit_code is not None and not part.may_end]:
+            part.may_end = True  # said once
+            if part.name not in self._may_start_again:
                 raise DemoError(f"{part.name} ended by itself (exit code {part.exit_code}). {part.log_tail()}")
+            part.kill()  # what is left of it
+            self.is_up(part.name)
+            self._start_replica(part.name)
+            again.append(f"{part.name} failed while it started, which Spark does on a busy machine; it starts again")
         if not self._stack.is_running:
             raise DemoError("the Kafka broker ended by itself")
+        return again
 
     def keep_logs(self) -> Path:
         """Copy all logs to a place that is not cleaned up now, and return it."""
