@@ -19,11 +19,11 @@ from deploy.demo.watch import Watch, now_ms
 from lmerge.errors import InputError
 from lmerge.kafka import KafkaSettings, MissingTopic, TopicAdmin
 
-RATE: Final = 500
+RATE: Final = 300
 """Rows per second: enough to look at, and little beside what three Sparks cost by themselves."""
 
 _SERVICE_SECONDS: Final = 60.0
-_SPARK_SECONDS: Final = 150.0  # 15 s on a quiet machine, for three at once 30
+_SPARK_SECONDS: Final = 240.0  # 30 s of CPU time for each Spark: 45 s for three on two quiet cores
 _MOVE_SECONDS: Final = 45.0
 _JUDGE_SECONDS: Final = 120.0
 _CALM_SECONDS: Final = 20.0
