@@ -53,8 +53,8 @@ test: check coverage simulation integration  ## everything that must pass
 test-long: setup  ## the same suites with their large sizes
 	$(BIN)/pytest --long --timeout 3600 lmerge tests
 
-demo: setup  ## two replicas on a real broker, one ends early, the merged topic is right
-	$(BIN)/python -m deploy.demo
+demo: setup  ## a replicated query end to end, the leader is killed, the merged topic is proved right; KEEP=1 leaves it running
+	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)
 
 bench: bench-codec bench-core  ## all benchmarks: JSON lines with ratios from one run, plots
 

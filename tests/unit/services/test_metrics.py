@@ -126,7 +126,7 @@ def test_a_quarantined_laggard_is_seen_and_so_is_how_many_may_die() -> None:
     assert 'lmerge_inputs_may_die{lane="0",merge="m"} 0.0' in text
     assert 'lmerge_input_condition{condition="quarantined",input="r2",lane="0",merge="m"} 1.0' in text
     assert 'lmerge_input_condition{condition="lagging",input="r2",lane="0",merge="m"} 1.0' in text
-    assert 'lmerge_input_gap{input="r2",lane="0",merge="m"} 1.0' in text
+    assert 'lmerge_input_gap{input="r2",lane="0",merge="m"} 0.0' in text
     assert 'lmerge_input_lag_milliseconds{input="r2",lane="0",merge="m"} 50.0' in text
     assert 'lmerge_safe_point_age_seconds{lane="0",merge="m"} 1.0' in text
     for reason in DropReason:
