@@ -23,7 +23,6 @@ def instructions(stage: Stage) -> str:
     one, last = running[0], running[-1]
     pids = ", ".join(f"{name} {stage.replicas[name].pid}" for name in running)
     body = f"-H 'Content-Type: application/json' -d '{{\"topic\":\"{query.replica_topic(one)}\"}}'"
-    topics = " ".join(f"--input-topic {query.replica_topic(name)}" for name in stage.replicas)
     return f"""
 Everything still runs, and the workload goes on with {RATE} rows a second, until you press Ctrl-C.
 
@@ -42,8 +41,7 @@ To play with it, in another terminal:
   detach {one}      curl -s -H "$AUTH" -X DELETE $MERGE/inputs/{one}
   attach {one}      curl -s -H "$AUTH" -X PUT {body} $MERGE/inputs/{one}
   kill {last}        kill -9 {stage.replicas[last].pid}
-  judge it       .venv/bin/lmerge certify --bootstrap-servers {stage.bootstrap_servers} \\
-                   --merged-topic {query.MERGED_TOPIC} {topics}
+  judge it       .venv/bin/lmerge certify --bootstrap-servers {stage.bootstrap_servers} --merge {query.MERGE}
 """
 
 

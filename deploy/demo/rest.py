@@ -13,8 +13,12 @@ from deploy.demo.observe import Lane
 _ANSWER_SECONDS: Final = 10.0
 
 
-class _Merge(msgspec.Struct, frozen=True):
+class _Observed(msgspec.Struct, frozen=True):
     lanes: list[Lane]
+
+
+class _Merge(msgspec.Struct, frozen=True):
+    observed: _Observed
 
 
 class MergeApi:
@@ -56,7 +60,7 @@ class MergeApi:
 
     def lanes(self) -> list[Lane]:
         """Ask for what is committed, lane by lane."""
-        return msgspec.convert(self._call("GET", self._merge), _Merge).lanes
+        return msgspec.convert(self._call("GET", self._merge), _Merge).observed.lanes
 
     def close(self) -> None:
         """Drop the connection."""
