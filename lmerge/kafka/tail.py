@@ -17,7 +17,7 @@ from lmerge.errors import UsageError
 from lmerge.kafka.closing import Closing
 from lmerge.kafka.deadline import Deadline
 from lmerge.kafka.edge import Edge
-from lmerge.kafka.errors import RecordsGone, RetryError, Undecided, is_partition_end, translate
+from lmerge.kafka.errors import MissingTopic, RecordsGone, RetryError, Undecided, is_partition_end, translate
 from lmerge.kafka.record import Record, to_record
 from lmerge.kafka.settings import KafkaSettings
 
@@ -31,6 +31,7 @@ DECISION_SECONDS: Final = 10.0
 """How long a decision may take to reach a partition: milliseconds, or a restart of its broker."""
 
 _DECISION_WAIT: Final = 0.005
+_LEADER_WAIT: Final = 0.02
 _FIRST_LOOK: Final = 8
 _LOOK_GROWTH: Final = 8
 
@@ -166,9 +167,28 @@ class TailReader(Closing):
         self._log_reader.close()
 
     def _watermarks(self, consumer: Consumer, topic: str, partition: int) -> Watermarks:
+        """Ask, and ask again while the partition has no leader: just made, or on a broker that comes back."""
+        deadline = Deadline(self._timeout_seconds)
+        asked_anew = False
+        while True:
+            try:
+                return self._ask(consumer, TopicPartition(topic, partition), max(deadline.left, _LEADER_WAIT))
+            except MissingTopic:
+                if asked_anew:
+                    raise
+                # The client library remembers for minutes that a topic is missing, also when it was made meanwhile.
+                asked_anew = True
+                with self._edge.calling(f"cannot look for topic {topic}", consumer.poll):
+                    consumer.list_topics(topic, max(deadline.left, _LEADER_WAIT))
+            except RetryError:
+                if deadline.passed:
+                    raise
+                time.sleep(_LEADER_WAIT)
+
+    def _ask(self, consumer: Consumer, where: TopicPartition, timeout_seconds: float) -> Watermarks:
         self._require_open()
-        with self._edge.calling(f"cannot ask for the end of {topic}/{partition}", consumer.poll):
-            return Watermarks(*consumer.get_watermark_offsets(TopicPartition(topic, partition), self._timeout_seconds))
+        with self._edge.calling(f"cannot ask for the end of {where.topic}/{where.partition}", consumer.poll):
+            return Watermarks(*consumer.get_watermark_offsets(where, timeout_seconds))
 
     def _read(
         self, start: TopicPartition, name: str, end: int, batch_records: int, read: int

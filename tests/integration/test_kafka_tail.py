@@ -2,6 +2,8 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
@@ -200,6 +202,21 @@ def test_a_missing_topic_or_partition_is_named(reader: TailReader, topic: str) -
             reader.read_tail(name, partition)
         with pytest.raises(MissingTopic, match=f"{name}/{partition}"):
             reader.read_range(name, partition, start=0)
+
+
+def test_a_topic_that_is_being_made_is_missing_or_there_and_nothing_between(settings: KafkaSettings) -> None:
+    """For some milliseconds its partitions have no leader: that is waited for."""
+    admin = TopicAdmin(settings)
+    with TailReader(settings) as reader, ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            name = f"tail-{uuid.uuid4().hex}"
+            made = pool.submit(admin.ensure, TopicSpec(name, partitions=30))
+            found: Watermarks | None = None
+            while found is None:
+                with suppress(MissingTopic):
+                    found = reader.watermarks(name, 29)
+            assert found == Watermarks(0, 0)
+            made.result()
 
 
 def test_a_range_ends_when_another_read_begins_and_never_mixes(
