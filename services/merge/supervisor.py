@@ -34,7 +34,7 @@ class Supervisor:
         self._running: dict[str, tuple[MergeLoop, threading.Thread]] = {}
         self._stop = threading.Event()
         self.is_running = False
-        metrics.registry.register(LaneCollector(self._loops, lambda: control.desired))
+        metrics.registry.register(LaneCollector(lambda: self.loops, lambda: control.desired))
 
     def stop(self) -> None:
         """Ask everything to end; callable from anywhere."""
@@ -51,7 +51,9 @@ class Supervisor:
             self.is_running = False
             self._end(list(self._running))
 
-    def _loops(self) -> list[MergeLoop]:
+    @property
+    def loops(self) -> list[MergeLoop]:
+        """The loops that run."""
         return [loop for loop, _ in list(self._running.values())]
 
     def _follow(self) -> None:
