@@ -1,10 +1,12 @@
 """One broker for all integration tests of a run; tests keep apart by the names of their topics and groups."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from deploy.local import LocalStack
+
+Figure = Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +19,14 @@ def stack() -> Iterator[LocalStack]:
 @pytest.fixture(scope="session")
 def bootstrap_servers(stack: LocalStack) -> str:
     return stack.bootstrap_servers
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Say a figure, or what replays a random test: printed, and kept with the report of the test."""
+
+    def say(text: str) -> None:
+        print(text)  # noqa: T201
+        record_property("figure", text)
+
+    return say

@@ -28,14 +28,14 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30)
 
 def wait_for_log_end(settings: KafkaSettings, topic: str, partition: int, end: int) -> None:
     """Wait until the log is that long, undecided records included: a writer sends in the background."""
-    with _log_end(settings, topic, partition) as log_end:
-        wait_until(lambda: log_end() >= end, f"{topic}/{partition} ends at {end}")
+    with log_end(settings, topic, partition) as current:
+        wait_until(lambda: current() >= end, f"{topic}/{partition} ends at {end}")
 
 
 def wait_until_decided(settings: KafkaSettings, topic: str, partition: int) -> None:
     """Wait until no record of the log belongs to a transaction that is open or just ending."""
-    with _log_end(settings, topic, partition) as log_end, TailReader(settings) as reader:
-        wait_until(lambda: reader.watermarks(topic, partition).end == log_end(), f"{topic}/{partition} is decided")
+    with log_end(settings, topic, partition) as current, TailReader(settings) as reader:
+        wait_until(lambda: reader.watermarks(topic, partition).end == current(), f"{topic}/{partition} is decided")
 
 
 def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> list[Record]:
@@ -51,7 +51,8 @@ def values(settings: KafkaSettings, topic: str, partition: int = 0) -> list[byte
 
 
 @contextmanager
-def _log_end(settings: KafkaSettings, topic: str, partition: int) -> Iterator[Callable[[], int]]:
+def log_end(settings: KafkaSettings, topic: str, partition: int) -> Iterator[Callable[[], int]]:
+    """Give what asks for the end of a log, undecided records included."""
     servers = {"bootstrap.servers": settings.bootstrap_servers}
     consumer = Consumer({**servers, "group.id": "test", "isolation.level": "read_uncommitted"})
     try:

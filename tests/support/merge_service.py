@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,20 +23,33 @@ from tests.support.kafka import wait_until
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60
+TOO_MANY = 429
 TOKEN = "secret-of-this-test"
 
 
 class Service:
-    """One merge service process and a client of its API."""
+    """One merge service process and a client of its API.
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    Args:
+        settings: the cluster.
+        environment: variables for the process, such as its test hooks.
+    """
+
+    def __init__(self, settings: KafkaSettings, environment: Mapping[str, str] | None = None) -> None:
         self._servers = settings.bootstrap_servers
+        self._environment = environment or {}
         (self.port,) = ports.choose(1)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "LMERGE_ADMIN_TOKEN": TOKEN, "LMERGE_READ_TOKEN": "reader"}
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process."""
+        tokens = {"LMERGE_ADMIN_TOKEN": TOKEN, "LMERGE_READ_TOKEN": "reader"}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **tokens, **self._environment}
         command = [
             sys.executable,
             "-m",
@@ -45,6 +60,9 @@ class Service:
             str(self.port),
         ]
         self.process = subprocess.Popen(command, env=env, cwd=ROOT)
+
+    def wait_until_ready(self) -> None:
+        """Wait until the process runs what is defined."""
         wait_until(lambda: self.call("GET", "/readyz")[0] == 200, "the service is ready", seconds=DEADLINE)
 
     def end(self, how: signal.Signals) -> int:
@@ -65,8 +83,12 @@ class Service:
             self.put(f"{merge}/inputs/{name}", {"topic": f"{merge}.{name}"})
 
     def observed(self, path: str) -> Any:
-        """Give what is observed of a merge or an input."""
+        """Give what is observed of a merge or an input; who asks too often waits until it is answered."""
+        deadline = time.monotonic() + DEADLINE
         status, answer = self.call("GET", f"/v1/merges/{path}")
+        while status == TOO_MANY and time.monotonic() < deadline:
+            time.sleep(0.05)
+            status, answer = self.call("GET", f"/v1/merges/{path}")
         assert status == 200, answer
         return answer["observed"]
 
@@ -82,20 +104,49 @@ class Service:
                 return response.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # nobody listens, or who listens is stopped
             return 0, None
+
+    @property
+    def owner(self) -> str:
+        """The name under which the lanes show this process."""
+        assert self.process is not None
+        return f"{socket.gethostname()}/{self.process.pid}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def signal(self, how: signal.Signals) -> None:
+        """Send a signal."""
+        assert self.process is not None
+        self.process.send_signal(how)
 
 
 @contextmanager
-def running(settings: KafkaSettings) -> Iterator[Service]:
+def running(settings: KafkaSettings, environment: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Run a service, which is gone at the end whatever happens."""
-    service = Service(settings)
-    try:
-        service.start()
+    with several(settings, 1, environment) as (service,):
         yield service
+
+
+@contextmanager
+def several(
+    settings: KafkaSettings, count: int, environment: Mapping[str, str] | None = None
+) -> Iterator[list[Service]]:
+    """Run several services, which are gone at the end whatever happens."""
+    services = [Service(settings, environment) for _ in range(count)]
+    try:
+        for service in services:
+            service.launch()
+        for service in services:
+            service.wait_until_ready()
+        yield services
     finally:
-        if service.process is not None and service.process.poll() is None:
-            service.end(signal.SIGKILL)
+        for service in services:
+            if service.is_alive:
+                service.end(signal.SIGKILL)
 
 
 def append(settings: KafkaSettings, topic: str, elements: list[Element], partition: int = 0) -> None:

@@ -1,0 +1,251 @@
+"""The merge service dies, is stopped, loses its lanes to another process or its broker: nothing is lost or repeated.
+
+What is right is judged as everywhere: by the certifier, at every prefix, and by the reference in the end.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.local import LocalStack
+from lmerge import INFINITY, Event
+from lmerge.kafka import KafkaSettings, TailReader
+from services.merge.lane_runner import WAIT_BEFORE_COMMIT
+from tests.integration.conftest import Figure
+from tests.support.kafka import log_end, wait_until
+from tests.support.kafka_merge import KafkaMerge, wire_tdb
+from tests.support.kafka_world import ALGORITHMS, KafkaWorld
+from tests.support.merge_service import DEADLINE, Service, running, several
+from tests.support.producer import Producer
+from tests.support.streams import ins, stb
+
+
+@pytest.fixture
+def settings(bootstrap_servers: str) -> KafkaSettings:
+    return KafkaSettings(bootstrap_servers)
+
+
+class Gate:
+    """Holds the transactions of a service between their last record and their commit while it is closed."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "closed"
+        self.environment = {WAIT_BEFORE_COMMIT: str(self._file)}
+
+    def close(self) -> None:
+        self._file.touch()
+
+    def open(self) -> None:
+        self._file.unlink()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    return Gate(tmp_path)
+
+
+def wait_for_owner(merge: KafkaMerge, *services: Service) -> None:
+    """Wait until each of these processes, and no other, has committed as the owner of a lane."""
+    owners = {service.owner for service in services}
+    wait_until(
+        lambda: {lane["owner"] for lane in merge.lanes()} == owners, f"{owners} run {merge.name}", seconds=DEADLINE
+    )
+
+
+def wait_for_open_transaction(merge: KafkaMerge) -> None:
+    """Wait until a lane has written records on which nobody has decided; the others wait for it."""
+    topic = f"{merge.name}.state"
+    with TailReader(merge.settings) as reader, ExitStack() as stack:
+        ends = [stack.enter_context(log_end(merge.settings, topic, p)) for p in range(merge.partitions)]
+        wait_until(
+            lambda: any(end() > reader.watermarks(topic, p).end for p, end in enumerate(ends)),
+            f"a transaction of {merge.name} is open",
+            seconds=DEADLINE,
+        )
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_killed_at_random_moments_and_between_produce_and_commit(
+    settings: KafkaSettings, gate: Gate, figure: Figure, seed: int, *, long: bool
+) -> None:
+    """Five merges, R0 to R4, in one process that is killed again and again while their inputs come and go."""
+    kills = 50 if long else 5
+    figure(f"seed {seed}, {kills} kills")
+    rng = random.Random(seed)
+    with running(settings, gate.environment) as service, ExitStack() as stack:
+        worlds = [
+            stack.enter_context(KafkaWorld(settings, service, 5 * seed + n, count=20 * kills))
+            for n in range(len(ALGORITHMS))
+        ]
+        for world in worlds:
+            world.begin_three()
+        for kill in range(kills):
+            for world in worlds:
+                world.step()
+                world.act()
+            if kill % 2:
+                gate.close()
+                rng.choice(worlds).step()
+                wait_for_open_transaction(rng.choice(worlds).merge)
+                service.end(signal.SIGKILL)
+                gate.open()
+            else:
+                rng.choice(worlds).step()
+                time.sleep(rng.uniform(0, 0.1))  # a random moment
+                service.end(signal.SIGKILL)
+            service.start()
+            for world in worlds:
+                wait_for_owner(world.merge, service)
+        for world in worlds:
+            world.end()
+
+
+@pytest.mark.parametrize("seed", [3, 9])
+def test_lanes_move_between_two_processes(settings: KafkaSettings, figure: Figure, seed: int, *, long: bool) -> None:
+    """A second process takes its share, all of it when the first is killed, and gives back when that is there again."""
+    figure(f"seed {seed}")
+    rounds = 10 if long else 1
+    with several(settings, 2) as (one, two), KafkaWorld(settings, one, seed, count=60 * (rounds + 1)) as world:
+        world.begin_three()
+        for _ in range(rounds):
+            wait_for_owner(world.merge, one, two)
+            play(world)
+            one.end(signal.SIGKILL)
+            world.merge.service = two
+            world.step()
+            wait_for_owner(world.merge, two)
+            play(world)
+            one.start()
+            wait_for_owner(world.merge, one, two)
+            play(world)
+            two.end(signal.SIGTERM)
+            world.merge.service = one
+            world.step()
+            wait_for_owner(world.merge, one)
+            two.start()
+        world.end()
+
+
+def play(world: KafkaWorld) -> None:
+    """Let the inputs do something."""
+    for _ in range(3):
+        world.step()
+        world.act()
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_zombie_that_wakes_up_is_refused(
+    settings: KafkaSettings, gate: Gate, figure: Figure, *, in_transaction: bool
+) -> None:
+    """The owner is stopped, another one takes over and goes on, the owner wakes up: in a transaction that is E15."""
+    seed = 13 if in_transaction else 14
+    figure(f"seed {seed}")
+    with running(settings, gate.environment) as zombie, KafkaWorld(settings, zombie, seed) as world:
+        world.begin_three()
+        wait_for_owner(world.merge, zombie)
+        play(world)
+        if in_transaction:
+            gate.close()
+            world.step()
+            wait_for_open_transaction(world.merge)
+        zombie.signal(signal.SIGSTOP)
+        with running(settings) as successor:
+            world.merge.service = successor
+            world.step()
+            wait_for_owner(world.merge, successor)
+            play(world)
+            if in_transaction:
+                gate.open()
+            zombie.signal(signal.SIGCONT)
+            if in_transaction:
+                wait_until(lambda: refused(zombie, world.merge) > 0, "it is refused", seconds=DEADLINE)
+            wait_for_owner(world.merge, zombie, successor)  # it is a member again, and gets its share
+            world.end()
+
+
+def refused(service: Service, merge: KafkaMerge) -> int:
+    """Return how many transactions of a merge a process failed to commit."""
+    _, metrics = service.call("GET", "/metrics")
+    lines = [line for line in str(metrics).splitlines() if line.startswith("lmerge_transactions_total")]
+    return sum(int(float(line.split()[-1])) for line in lines if merge.name in line and 'outcome="failed"' in line)
+
+
+@pytest.fixture
+def mortal() -> Iterator[LocalStack]:
+    """A broker of our own, to be killed."""
+    with LocalStack() as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
+    mortal: LocalStack, gate: Gate, figure: Figure, seed: int, *, long: bool
+) -> None:
+    figure(f"seed {seed}")
+    kills = 10 if long else 1
+    settings = KafkaSettings(mortal.bootstrap_servers)
+    with running(settings, gate.environment) as service, KafkaWorld(settings, service, seed, count=60 * kills) as world:
+        world.begin_three()
+        for _ in range(kills):
+            play(world)
+            gate.close()
+            world.step()
+            # What came before these transactions is decided: a broker takes none of a writer whose last one is not.
+            wait_for_open_transaction(world.merge)
+            world.wait_until_inputs_are_decided()
+            mortal.kill()
+            gate.open()
+            mortal.restart()
+            world.restart_producers()
+        world.end()
+
+
+@pytest.mark.parametrize("live", [1_000, 10_000, 100_000])
+def test_a_survivor_goes_on_with_everything_that_is_live(
+    settings: KafkaSettings, figure: Figure, live: int, *, long: bool
+) -> None:
+    """So many events are not final when the owner is killed; a standby takes over and goes on."""
+    if live > 1_000 and not long:
+        pytest.skip("a large size: --long")
+    reference = [Event(f"e{n}", n, 10 * live) for n in range(live)]
+    with running(settings) as owner:
+        merge = KafkaMerge(settings, owner)
+        merge.make_topics("r1", "r2")
+        with Producer(settings, merge.topic("r1"), 1) as r1, Producer(settings, merge.topic("r2"), 1) as r2:
+            for producer in (r1, r2):
+                producer.begin(
+                    [*(ins(e.payload, e.vs, e.ve) for e in reference), stb(live), stb(live + 1), stb(INFINITY)]
+                )
+                producer.send(live + 1)
+            merge.attach("r1", "r2")
+            merge.wait_for_stable(live, seconds=300)
+            wait_until(lambda: merge.of("r2")["stable"] == live, "r2 is read", seconds=300)
+            with running(settings) as survivor:
+                merge.service = survivor
+                owner.end(signal.SIGKILL)
+                killed = time.monotonic()
+                r1.send(1)
+                wait_until(lambda: merge.has_come_to(live + 1), "the survivor goes on", seconds=300)
+                gap = time.monotonic() - killed
+                (lane,) = merge.lanes()
+                assert (lane["owner"], lane["live_events"]) == (survivor.owner, live)
+                figure(
+                    f"{live:,} live events: taken over in {recovery_seconds(survivor, merge):.2f} s, "
+                    f"{gap:.1f} s from SIGKILL to the next merged stable"
+                )
+                r2.send_rest()
+                merge.wait_for_stable(INFINITY, seconds=300)
+    assert merge.tdb() == wire_tdb(reference)
+    merge.require_certified()
+
+
+def recovery_seconds(service: Service, merge: KafkaMerge) -> float:
+    """Return how long a process took to take the lanes of a merge over, by its metrics."""
+    _, metrics = service.call("GET", "/metrics")
+    start = f'lmerge_recovery_seconds_sum{{merge="{merge.name}"}}'
+    return next(float(line.split()[-1]) for line in str(metrics).splitlines() if line.startswith(start))
