@@ -148,6 +148,7 @@ class Lane:
         state.handled = _standing(wanted)
         state.seek = Seek(until, begin)
         self.inputs[name] = state
+        self.moved.add(name)  # its topic may be being read, for one who was detached in the same moment
         self._changed = True
 
     def attach_missing(self, name: str, wanted: Attachment, reason: str) -> None:
@@ -205,7 +206,7 @@ class Lane:
         if stop is None:
             return
         if stop.kind == "gap":
-            del self.inputs[name]  # the topic may be there again: attach it anew
+            self.detach(name)  # the topic may be there again: attach it anew
         elif skip_record:
             state.skipped += () if stop.offset is None else (stop.offset,)
             state.form = self.config.new_form()
@@ -236,11 +237,14 @@ class Lane:
         return Note(self._batch, vector, merged_end, at_ms)
 
     def take(self, name: str, offsets: Sequence[int], values: Sequence[bytes | None], *, now_ms: int = 0) -> None:
-        """Process records of one input, in order."""
+        """Process records of one input, in order. Those that it does not want now are to be read again (`moved`)."""
         state = self.inputs[name]
         late = sum(offset < state.cursor for offset in offsets) if offsets and offsets[0] < state.cursor else 0
         records = Values(offsets, values).since(late)
-        if not records.offsets or not state.is_wanted:
+        if not records.offsets:
+            return
+        if not state.is_wanted:
+            self.moved.add(name)
             return
         state.heard_at_ms = now_ms
         if state.seek is not None:
@@ -248,8 +252,11 @@ class Lane:
             return
         if state.cursor < state.position:
             records = self._refeed(name, records)
-        if records.offsets and state.is_merged and not state.paused:
-            self._merge(name, records)
+        if records.offsets and state.is_merged:
+            if state.paused:
+                self.moved.add(name)
+            else:
+                self._merge(name, records)
         self._let_held_go_on()
 
     def _search(self, name: str, seek: Seek, records: Values) -> None:

@@ -208,6 +208,13 @@ class LaneWorld:
             del self.wanted[name]
             self.owner.follow(self.wanted)
 
+    def _attach_again(self) -> None:
+        """Detach an input and attach it again, so quickly that the lane sees one change."""
+        if (name := self._dispensable()) and not (replica := self.replica_of(name)).tainted:
+            del self.wanted[name]
+            self._attach(replica)
+            self.owner.follow(self.wanted)
+
     def _pause_one(self) -> None:
         name = self._dispensable()
         paused = [name for name, each in self.wanted.items() if each.paused]
@@ -383,6 +390,7 @@ _WEIGHTS: list[tuple[Callable[[LaneWorld], None], int]] = [
     (LaneWorld._zombie, 2),
     (LaneWorld._attach_one, 4),
     (LaneWorld._detach_one, 4),
+    (LaneWorld._attach_again, 2),
     (LaneWorld._pause_one, 3),
     (LaneWorld._begin_anew, 3),
     (LaneWorld._skip_ahead, 4),
