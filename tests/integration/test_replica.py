@@ -32,7 +32,7 @@ from replicas.sink import KILL_AFTER_COMMIT
 from replicas.source import malformed_in
 from replicas.windows import Windows
 from tests.support.heartbeat import HeartbeatProcess
-from tests.support.kafka import committed, wait_until
+from tests.support.kafka import committed
 from tests.support.replica import DISORDER_MS, Bid, FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
 from tests.support.replica_process import ReplicaProcess
 
@@ -177,7 +177,7 @@ def wait_for_ends(world: FeedWorld, service: HeartbeatProcess, ends: tuple[int, 
         assert service.process.poll() is None, service.lines
         return [*world.read_last().ends.values()] == [ends]
 
-    wait_until(is_there, f"the cuts have come to {ends}", seconds=60)
+    wait_seldom(is_there, f"the cuts have come to {ends}", seconds=60)
 
 
 def test_a_backlog_of_an_hour_in_two_partitions_read_one_after_the_other_makes_no_row_late(
