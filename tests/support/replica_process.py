@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,12 @@ from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 MARKER = "LMERGE_TEST_RUN"
 DEADLINE = 300
 """Seconds for what begins with a start of Spark: 25 on two free cores, 100 where many others work too."""
+
+STARVED = "Python worker failed to connect back"
+"""How a start ends on a machine that is too busy: Spark gives the Python worker of a source 10 s, which is fixed."""
+
+STARTS = 5
+"""How often to try then."""
 
 
 class ReplicaProcess:
@@ -38,11 +45,24 @@ class ReplicaProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
-        """Start it, or start it again."""
+        """Start it, or start it again, and wait for its first batch; one that starved is started anew, as is usual."""
+        for _ in range(STARTS):
+            said = len(self.log())
+            self._launch(environment)
+            wait_seldom(lambda said=said: self._has_begun_or_ended(said), "its first batch", seconds=DEADLINE)  # type: ignore[misc]
+            if STARVED not in self.log()[said:]:
+                return
+            self.wait_for_end()
+
+    def _launch(self, environment: Mapping[str, str]) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
             )
+
+    def _has_begun_or_ended(self, said: int) -> bool:
+        assert self._process is not None
+        return "INFO replicas.job batch " in self.log()[said:] or self._process.poll() is not None
 
     def check(self) -> None:
         """Check that it runs."""
@@ -86,7 +106,7 @@ class ReplicaProcess:
 
     def log(self) -> str:
         """Give what it has written, in all its lives."""
-        return self._log.read_text(errors="replace")
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def close(self) -> None:
         """End what still runs, one by one."""
