@@ -45,7 +45,7 @@ class ReplicaProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
-        """Start it, or start it again, and wait for its first batch; one that starved is started anew, as is usual."""
+        """Start it, or start it again, and wait for its first batch; if it starves, again, as a supervisor does."""
         for _ in range(STARTS):
             said = len(self.log())
             self._launch(environment)
