@@ -13,8 +13,7 @@ record (`recovery`). What an input does wrong stops that input and no other.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
-from lmerge.choose import lacking
+from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, Violation
 from lmerge.codec import encode_batch
 from lmerge.errors import IllegalElement, UsageError
 from lmerge.facts import Dropped, Fact, Joined
@@ -24,7 +23,7 @@ from services.merge.decoding import Decoder
 from services.merge.definitions import Attachment
 from services.merge.feedback import Signal, Told
 from services.merge.lane_config import LaneConfig
-from services.merge.lane_input import NONE, Input, Values, hellos, search
+from services.merge.lane_input import NONE, Input, Values, finite, hellos, search
 from services.merge.lane_record import VERSION, Counts, InputRecord, LaneRecord, Sample, Seek, Stop
 from services.merge.safe_points import Note, SafePoints
 
@@ -322,7 +321,7 @@ class Lane:
         for place in [*hellos(elements), len(elements)]:
             if not self._process(name, elements[begin:place], records.since(begin)):
                 return
-            if place < len(elements) and (verdict := self._judge(elements[place])):
+            if place < len(elements) and (verdict := self.config.why_refused(elements[place])):
                 state.go_to(records.offsets[place])
                 self._stop(name, Stop("quarantined", verdict, records.offsets[place]))
                 return
@@ -379,19 +378,6 @@ class Lane:
                 return index, Stop("quarantined", f"offset {where}: {error}", where)
             self._pending += self.merge.process(name, formed)
         return len(elements), None
-
-    def _judge(self, element: Element) -> str:
-        """Say why a hello cannot be accepted; empty if it can."""
-        assert isinstance(element, Hello)
-        if self.config.feed and element.feed and element.feed != self.config.feed:
-            return f"it reads feed {element.feed}, and this merge is of feed {self.config.feed}"
-        if not element.properties or self.config.normal_form:
-            return ""
-        try:
-            missing = lacking(self.config.algorithm, StreamProperties.from_dict(element.properties))
-        except UsageError as error:
-            return str(error)
-        return f"its hello does not promise what {self.config.algorithm} needs: {missing}" if missing else ""
 
     def _let_held_go_on(self) -> None:
         """Take what waits in R0 to R2 of inputs that have joined meanwhile; that may let others join."""
@@ -466,10 +452,10 @@ class Lane:
             batch=self._batch,
             at_ms=now_ms,
             owner=owner,
-            max_stable=_finite(scalars.max_stable),
-            origin=_finite(self.config.origin),
+            max_stable=finite(scalars.max_stable),
+            origin=finite(self.config.origin),
             leader=leader,
-            max_vs=_finite(scalars.max_vs),
+            max_vs=finite(scalars.max_vs),
             emitted=scalars.emitted,
             merged_safe=self._vs_began if self.config.algorithm == "R2" else note.merged_end,
             safe_at_ms=note.at_ms,
@@ -493,36 +479,12 @@ class Lane:
         return Prepared(encode_batch(self._pending), list(self._signals), record)
 
     def _input_record(self, name: str, each: Input, kept: StreamState | None, note: Note) -> InputRecord:
-        kept = kept or StreamState()
         # The normal form's state is a function of the whole incarnation: it is read again from its hello. And a search
         # may end where it began.
         whole = self.config.normal_form or each.seek is not None
         safe = each.start if whole else note.vector.get(each.attachment, each.start)
-        return InputRecord(
-            attachment=each.attachment,
-            topic=each.topic,
-            topic_id=each.topic_id,
-            position=each.position,
-            start=each.start,
-            safe=max(safe, each.start),
-            joins_at=_finite(kept.joins_at),
-            own_stable=_finite(kept.own_stable),
-            last_vs=_finite(kept.last_vs),
-            count=kept.count,
-            joined=each.is_merged and self.merge.is_joined(name),
-            incarnation=each.incarnation,
-            plan=each.plan,
-            heard_at_ms=each.heard_at_ms,
-            seek=each.seek,
-            stop=each.stop,
-            skipped=each.skipped,
-            handled=each.handled,
-            paused=each.paused,
-            held=bool(each.backlog.offsets),
-            signalled=each.signalled,
-            signalled_at_ms=each.signalled_at_ms,
-            counts=each.counts,
-        )
+        joined = each.is_merged and self.merge.is_joined(name)
+        return each.record(kept or StreamState(), safe=max(safe, each.start), joined=joined)
 
     def _safe_point(self, merged_end: int, now_ms: int) -> Note:
         """Return from where a successor has to read; without live nodes, from here."""
@@ -577,7 +539,3 @@ def _note_handled(state: Input, wanted: Attachment, order_id: str) -> None:
     """Remember that an order was carried out, for as long as it stands: else it would be carried out again."""
     standing = _standing(wanted)
     state.handled = (*(each for each in state.handled if each in standing), order_id)
-
-
-def _finite(t: int) -> int | None:
-    return None if t == MINUS_INFINITY else t

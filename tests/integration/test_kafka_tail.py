@@ -7,8 +7,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from lmerge.errors import UsageError
 from lmerge.kafka import (
@@ -23,7 +21,7 @@ from lmerge.kafka import (
     Undecided,
     Watermarks,
 )
-from tests.support.kafka import numbered, wait_for_log_end, wait_until, wait_until_decided
+from tests.support.kafka import delete_before, numbered, wait_for_log_end, wait_until, wait_until_decided
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +60,6 @@ def commit(settings: KafkaSettings, writer: TransactionalWriter, topic: str, cou
     with writer.transaction():
         writer.write(topic, 0, numbered(count))
     wait_until_decided(settings, topic, 0)
-
-
-def delete_before(settings: KafkaSettings, topic: str, offset: int) -> None:
-    """Delete records as retention would."""
-    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
-    for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
-        future.result()
 
 
 class Log(NamedTuple):

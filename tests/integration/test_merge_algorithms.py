@@ -139,5 +139,6 @@ def _taken(merge: KafkaMerge, name: str) -> bool:
 
 
 def _label(event: Event) -> bytes:
+    assert isinstance(event.payload, tuple)
     text, count = event.payload
     return json_pair(payload(text), count)

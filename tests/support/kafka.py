@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lmerge.kafka import KafkaSettings, KeyValue, Record, TailReader
 
@@ -48,6 +49,13 @@ def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> list[R
 def values(settings: KafkaSettings, topic: str, partition: int = 0) -> list[bytes | None]:
     """Read the values of all that is committed, once everything is decided."""
     return [record.value for record in committed(settings, topic, partition)]
+
+
+def delete_before(settings: KafkaSettings, topic: str, offset: int) -> None:
+    """Delete records as retention would."""
+    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
+    for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result()
 
 
 @contextmanager

@@ -92,9 +92,11 @@ class Service:
         assert status == 200, answer
         return answer["observed"]
 
-    def call(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
+    def call(self, method: str, path: str, body: object = None, token: str = TOKEN, why: str = "") -> tuple[int, Any]:
         """Call the API; give the status and the answer, 0 and None if nobody listens."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", method=method)
+        if why:
+            request.add_header("X-Reason", why)
         request.add_header("Authorization", f"Bearer {token}")
         request.add_header("Content-Type", "application/json")
         data = None if body is None else json.dumps(body).encode()

@@ -27,7 +27,7 @@ def lanes_of(elements: Iterable[Element], partitions: int) -> list[list[Element]
     lanes: list[list[Element]] = [[] for _ in range(partitions)]
     for element in elements:
         if isinstance(element, Insert | Adjust):
-            lanes[zlib.crc32(bytes(element.payload)) % partitions].append(element)
+            lanes[zlib.crc32(_bytes(element)) % partitions].append(element)
         else:
             for lane in lanes:
                 lane.append(element)
@@ -132,4 +132,9 @@ class Producer:
 
 
 def _key(element: Insert | Adjust) -> tuple[bytes, int]:
-    return bytes(element.payload), element.vs
+    return _bytes(element), element.vs
+
+
+def _bytes(element: Insert | Adjust) -> bytes:
+    assert isinstance(element.payload, bytes)  # as it is on the wire
+    return element.payload

@@ -29,6 +29,9 @@ class MemoryControl:
         self.changes: list[tuple[str, str, str]] = []
         """Who, why and what, of every change."""
 
+    def follow(self) -> None:
+        """Nobody else changes it."""
+
     def change(
         self, name: str, decide: Callable[[Desired | None], Desired | None], *, by: str, why: str, what: str
     ) -> Desired | None:

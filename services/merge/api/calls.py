@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 from lmerge.kafka import MissingTopic
 from services.merge.api.problems import documented
 from services.merge.api.seam import Parts
-from services.merge.definitions import ID_PATTERN, Desired
+from services.merge.definitions import ID_PATTERN, Attachment, Desired
 from services.merge.desired import NotFound
 from services.merge.lane_record import LaneRecord
 from services.merge.tokens import Caller
@@ -74,15 +74,31 @@ def new_id() -> str:
 
 
 def known(parts: Parts, merge: str) -> Desired:
-    """Return what is wanted of a merge.
+    """Return what is wanted of a merge; one that is not known may have been defined through another process just now.
 
     Raises:
         NotFound: there is no such merge.
     """
+    if merge not in parts.control.desired:
+        parts.control.follow()
     desired = parts.control.desired.get(merge)
     if desired is None:
         raise NotFound(f"there is no merge {merge}")
     return desired
+
+
+def known_input(parts: Parts, merge: str, name: str) -> tuple[Desired, Attachment]:
+    """Return what is wanted of a merge and of one of its inputs.
+
+    Raises:
+        NotFound: there is no such merge or input.
+    """
+    if name not in known(parts, merge).inputs:
+        parts.control.follow()
+    desired = known(parts, merge)
+    if name not in desired.inputs:
+        raise NotFound(f"merge {merge} has no input {name}")
+    return desired, desired.inputs[name]
 
 
 def records(parts: Parts, merge: str, desired: Desired) -> list[LaneRecord | None]:

@@ -7,13 +7,25 @@ from pydantic import ConfigDict
 
 from services.merge import desired as decide
 from services.merge.api import examples
-from services.merge.api.calls import After, Audit, Audited, Limit, PathId, answer, known, new_id, page, records, router
+from services.merge.api.calls import (
+    After,
+    Audit,
+    Audited,
+    Limit,
+    PathId,
+    answer,
+    known,
+    known_input,
+    new_id,
+    page,
+    records,
+    router,
+)
 from services.merge.api.checks import committed_everywhere, input_problems, refuse_first, require_quarantined
 from services.merge.api.problems import documented
 from services.merge.api.seam import Parts
 from services.merge.api.views import InputPage, InputView, input_view
-from services.merge.definitions import Attachment, Desired, InputDefinition, Instant, Model
-from services.merge.desired import NotFound
+from services.merge.definitions import Desired, InputDefinition, Instant, Model
 from services.merge.status import LaneStatus, lane_status
 
 _SHOWN: Final[dict[int | str, dict[str, Any]]] = {200: answer(examples.attached(), "What is wanted, and what is.")}
@@ -44,8 +56,7 @@ class _Inputs:
 
     def show(self, merge: str, name: str) -> InputView:
         """Show one input."""
-        desired = known(self._parts, merge)
-        _attached(desired, merge, name)
+        desired, _ = known_input(self._parts, merge, name)
         return input_view(merge, name, desired, self._lanes(merge, desired))
 
     def show_page(self, merge: str, *, limit: int, after: str) -> InputPage:
@@ -112,8 +123,7 @@ class _Inputs:
 
     def release(self, merge: str, name: str, order: ReleaseOrder, audit: Audit) -> InputView:
         """Lift a quarantine."""
-        desired = known(self._parts, merge)
-        attachment = _attached(desired, merge, name)
+        desired, attachment = known_input(self._parts, merge, name)
         require_quarantined(merge, name, attachment, records(self._parts, merge, desired))
         how = "without the record that broke it" if order.skip_record else "from its next hello on"
         self._parts.control.change(
@@ -124,13 +134,6 @@ class _Inputs:
             what=f"release input {name}, {how}",
         )
         return self.show(merge, name)
-
-
-def _attached(desired: Desired, merge: str, name: str) -> Attachment:
-    attachment = desired.inputs.get(name)
-    if attachment is None:
-        raise NotFound(f"merge {merge} has no input {name}")
-    return attachment
 
 
 def inputs(parts: Parts) -> APIRouter:

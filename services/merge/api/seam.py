@@ -19,6 +19,14 @@ class Control(Protocol):
         """What is wanted of each merge, by name."""
         ...
 
+    def follow(self) -> None:
+        """Apply what other processes have changed meanwhile; it happens anyway, a moment later.
+
+        Raises:
+            LMergeError: it cannot be read.
+        """
+        ...
+
     def change(
         self, name: str, decide: Callable[[Desired | None], Desired | None], *, by: str, why: str, what: str
     ) -> Desired | None:
