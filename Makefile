@@ -50,8 +50,8 @@ integration: setup  ## tests on a real Kafka broker and a real Spark
 
 test: check coverage simulation integration  ## everything that must pass
 
-test-long: setup  ## the same suites with their large sizes
-	$(BIN)/pytest --long --timeout 3600 lmerge tests
+test-long: setup  ## the same suites with their large sizes; keeps docs/test-long.md
+	$(BIN)/pytest --long --timeout 3600 --report docs/test-long.md lmerge tests
 
 demo: setup  ## a replicated query end to end, the leader is killed, the merged topic is proved right; KEEP=1 leaves it running
 	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)

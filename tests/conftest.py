@@ -1,11 +1,16 @@
 """Sizes and profiles for all suites; no fixtures of the business.
 
 `pytest` runs the sizes of `make test`, `pytest --long` those of `make test-long`. Hypothesis is derandomised in the
-first, so that a red build is red again; a failure prints how to replay it in either.
+first, so that a red build is red again; a failure prints how to replay it in either. `--report FILE` keeps what was
+run, and how long it took, in a page.
 """
+
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support import report
 
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("dev", max_examples=100, **_COMMON)  # type: ignore[arg-type]
@@ -14,14 +19,33 @@ settings.register_profile("long", max_examples=10_000, **_COMMON)  # type: ignor
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --long."""
+    """Add --long and --report."""
     parser.addoption("--long", action="store_true", help="run the large sizes of the same suites")
+    parser.addoption("--report", type=Path, metavar="FILE", help="keep outcomes and durations in a table of this page")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the Hypothesis profile that goes with the size, unless one was asked for by name."""
     if not config.getoption("--hypothesis-profile", None):
         settings.load_profile("long" if config.getoption("--long") else "test")
+    if config.getoption("--report") and not hasattr(config, "workerinput"):  # a worker's reports come to the main one
+        config.pluginmanager.register(Reporter(config.getoption("--report")))
+
+
+class Reporter:
+    """Writes the report at the end of a run."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._tally = report.Tally()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a phase of a test."""
+        self._tally.add(report)
+
+    def pytest_sessionfinish(self) -> None:
+        """Put what was counted into the page."""
+        report.write(self._file, self._tally)
 
 
 @pytest.fixture(scope="session")

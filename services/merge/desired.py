@@ -15,8 +15,10 @@ from services.merge.definitions import (
     FastForward,
     InputDefinition,
     MergeDefinition,
+    NormalFormDefinition,
     Release,
 )
+from services.merge.feedback import may_skip_to
 
 NewId = Callable[[], str]
 
@@ -148,8 +150,18 @@ def fast_forward(
         raise TooFar(
             f"merge {merge} has come {reached}: an input may skip no further than what is committed in every lane"
         )
+    if now.definition.normal_form is not None:
+        _require_skippable(now.definition.normal_form, merge, before, committed)
     order = FastForward(id=new_id(), before=before)
     return _with_input(now, name, attachment.model_copy(update={"fast_forward": order}))
+
+
+def _require_skippable(form: NormalFormDefinition, merge: str, before: int, committed: int) -> None:
+    bound = may_skip_to(committed, normal_form=True, cut_every_ms=form.cut_every_ms)
+    if bound is None:
+        raise TooFar(f"merge {merge} takes normal forms without cuts: an input of it must not skip anything")
+    if before > bound:
+        raise TooFar(f"merge {merge} takes normal forms, cut every {form.cut_every_ms} ms: at most up to {bound} now")
 
 
 def release(now: Desired | None, merge: str, name: str, *, skip_record: bool, new_id: NewId) -> Desired:

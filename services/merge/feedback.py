@@ -23,6 +23,17 @@ def encode(signal: Signal) -> bytes:
     return msgspec.json.encode(signal)
 
 
+def may_skip_to(stable: int, *, normal_form: bool, cut_every_ms: int | None) -> int | None:
+    """Return how far an input may skip when the merged stable is there; None: it must not skip at all.
+
+    Whatever it skips, it has to be complete from the merged stable on: else it could not go on alone (F2). Behind the
+    normal form it is so from the next cut on (see `lmerge.normal_form`), and without cuts never.
+    """
+    if not normal_form:
+        return stable
+    return None if cut_every_ms is None else (stable - 1) // cut_every_ms * cut_every_ms + 1
+
+
 class Told(msgspec.Struct, frozen=True):
     """The last signal to an input; `before` is None if there was none since it last caught up."""
 
@@ -46,4 +57,4 @@ def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms
 
 def has_caught_up(*, stable: int, own_stable: int, lag_ms: int) -> bool:
     """Tell whether an input that was told to skip ahead is cured: below half the threshold, so it does not flap."""
-    return stable - own_stable < lag_ms // 2
+    return stable - own_stable <= (lag_ms - 1) // 2

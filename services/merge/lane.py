@@ -13,8 +13,7 @@ record (`recovery`). What an input does wrong stops that input and no other.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, StreamProperties, Violation
-from lmerge.choose import lacking
+from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, Violation
 from lmerge.codec import encode_batch
 from lmerge.errors import IllegalElement, UsageError
 from lmerge.facts import Dropped, Fact, Joined
@@ -24,7 +23,7 @@ from services.merge.decoding import Decoder
 from services.merge.definitions import Attachment
 from services.merge.feedback import Signal, Told
 from services.merge.lane_config import LaneConfig
-from services.merge.lane_input import NONE, Input, Values, hellos, search
+from services.merge.lane_input import NONE, Input, Values, finite, hellos, search
 from services.merge.lane_record import VERSION, Counts, InputRecord, LaneRecord, Sample, Seek, Stop
 from services.merge.safe_points import Note, SafePoints
 
@@ -148,6 +147,7 @@ class Lane:
         state.handled = _standing(wanted)
         state.seek = Seek(until, begin)
         self.inputs[name] = state
+        self.moved.add(name)  # its topic may be being read, for one who was detached in the same moment
         self._changed = True
 
     def attach_missing(self, name: str, wanted: Attachment, reason: str) -> None:
@@ -205,7 +205,7 @@ class Lane:
         if stop is None:
             return
         if stop.kind == "gap":
-            del self.inputs[name]  # the topic may be there again: attach it anew
+            self.detach(name)  # the topic may be there again: attach it anew
         elif skip_record:
             state.skipped += () if stop.offset is None else (stop.offset,)
             state.form = self.config.new_form()
@@ -236,11 +236,14 @@ class Lane:
         return Note(self._batch, vector, merged_end, at_ms)
 
     def take(self, name: str, offsets: Sequence[int], values: Sequence[bytes | None], *, now_ms: int = 0) -> None:
-        """Process records of one input, in order."""
+        """Process records of one input, in order. Those that it does not want now are to be read again (`moved`)."""
         state = self.inputs[name]
         late = sum(offset < state.cursor for offset in offsets) if offsets and offsets[0] < state.cursor else 0
         records = Values(offsets, values).since(late)
-        if not records.offsets or not state.is_wanted:
+        if not records.offsets:
+            return
+        if not state.is_wanted:
+            self.moved.add(name)
             return
         state.heard_at_ms = now_ms
         if state.seek is not None:
@@ -248,8 +251,11 @@ class Lane:
             return
         if state.cursor < state.position:
             records = self._refeed(name, records)
-        if records.offsets and state.is_merged and not state.paused:
-            self._merge(name, records)
+        if records.offsets and state.is_merged:
+            if state.paused:
+                self.moved.add(name)
+            else:
+                self._merge(name, records)
         self._let_held_go_on()
 
     def _search(self, name: str, seek: Seek, records: Values) -> None:
@@ -315,7 +321,7 @@ class Lane:
         for place in [*hellos(elements), len(elements)]:
             if not self._process(name, elements[begin:place], records.since(begin)):
                 return
-            if place < len(elements) and (verdict := self._judge(elements[place])):
+            if place < len(elements) and (verdict := self.config.why_refused(elements[place])):
                 state.go_to(records.offsets[place])
                 self._stop(name, Stop("quarantined", verdict, records.offsets[place]))
                 return
@@ -372,19 +378,6 @@ class Lane:
                 return index, Stop("quarantined", f"offset {where}: {error}", where)
             self._pending += self.merge.process(name, formed)
         return len(elements), None
-
-    def _judge(self, element: Element) -> str:
-        """Say why a hello cannot be accepted; empty if it can."""
-        assert isinstance(element, Hello)
-        if self.config.feed and element.feed and element.feed != self.config.feed:
-            return f"it reads feed {element.feed}, and this merge is of feed {self.config.feed}"
-        if not element.properties or self.config.normal_form:
-            return ""
-        try:
-            missing = lacking(self.config.algorithm, StreamProperties.from_dict(element.properties))
-        except UsageError as error:
-            return str(error)
-        return f"its hello does not promise what {self.config.algorithm} needs: {missing}" if missing else ""
 
     def _let_held_go_on(self) -> None:
         """Take what waits in R0 to R2 of inputs that have joined meanwhile; that may let others join."""
@@ -459,10 +452,10 @@ class Lane:
             batch=self._batch,
             at_ms=now_ms,
             owner=owner,
-            max_stable=_finite(scalars.max_stable),
-            origin=_finite(self.config.origin),
+            max_stable=finite(scalars.max_stable),
+            origin=finite(self.config.origin),
             leader=leader,
-            max_vs=_finite(scalars.max_vs),
+            max_vs=finite(scalars.max_vs),
             emitted=scalars.emitted,
             merged_safe=self._vs_began if self.config.algorithm == "R2" else note.merged_end,
             safe_at_ms=note.at_ms,
@@ -486,36 +479,12 @@ class Lane:
         return Prepared(encode_batch(self._pending), list(self._signals), record)
 
     def _input_record(self, name: str, each: Input, kept: StreamState | None, note: Note) -> InputRecord:
-        kept = kept or StreamState()
         # The normal form's state is a function of the whole incarnation: it is read again from its hello. And a search
         # may end where it began.
         whole = self.config.normal_form or each.seek is not None
         safe = each.start if whole else note.vector.get(each.attachment, each.start)
-        return InputRecord(
-            attachment=each.attachment,
-            topic=each.topic,
-            topic_id=each.topic_id,
-            position=each.position,
-            start=each.start,
-            safe=max(safe, each.start),
-            joins_at=_finite(kept.joins_at),
-            own_stable=_finite(kept.own_stable),
-            last_vs=_finite(kept.last_vs),
-            count=kept.count,
-            joined=each.is_merged and self.merge.is_joined(name),
-            incarnation=each.incarnation,
-            plan=each.plan,
-            heard_at_ms=each.heard_at_ms,
-            seek=each.seek,
-            stop=each.stop,
-            skipped=each.skipped,
-            handled=each.handled,
-            paused=each.paused,
-            held=bool(each.backlog.offsets),
-            signalled=each.signalled,
-            signalled_at_ms=each.signalled_at_ms,
-            counts=each.counts,
-        )
+        joined = each.is_merged and self.merge.is_joined(name)
+        return each.record(kept or StreamState(), safe=max(safe, each.start), joined=joined)
 
     def _safe_point(self, merged_end: int, now_ms: int) -> Note:
         """Return from where a successor has to read; without live nodes, from here."""
@@ -570,7 +539,3 @@ def _note_handled(state: Input, wanted: Attachment, order_id: str) -> None:
     """Remember that an order was carried out, for as long as it stands: else it would be carried out again."""
     standing = _standing(wanted)
     state.handled = (*(each for each in state.handled if each in standing), order_id)
-
-
-def _finite(t: int) -> int | None:
-    return None if t == MINUS_INFINITY else t

@@ -4,9 +4,11 @@ from typing import Any, Self
 
 import msgspec
 
-from lmerge import INFINITY, MINUS_INFINITY, Merge, OutputPolicy, create
-from lmerge.choose import Algorithm
+from lmerge import INFINITY, MINUS_INFINITY, Element, Hello, Merge, OutputPolicy, StreamProperties, create
+from lmerge.choose import Algorithm, lacking
+from lmerge.errors import UsageError
 from lmerge.normal_form import NormalForm, complete_from, json_pair
+from services.merge import feedback
 from services.merge.definitions import Desired
 
 
@@ -80,14 +82,8 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.longest_lifetime_ms is None else self.origin + self.longest_lifetime_ms + 1
 
     def may_skip_to(self, stable: int) -> int | None:
-        """Return how far an input may skip when the merged stable is there; None: it must not skip at all.
-
-        Whatever it skips, it has to be complete from the merged stable on: else it could not go on alone (F2). Behind
-        the normal form it is so from the next cut on (see `lmerge.normal_form`), and without cuts never.
-        """
-        if not self.normal_form:
-            return stable
-        return None if self.cut_every_ms is None else (stable - 1) // self.cut_every_ms * self.cut_every_ms + 1
+        """Return how far an input may skip when the merged stable is there; None: it must not skip at all."""
+        return feedback.may_skip_to(stable, normal_form=self.normal_form, cut_every_ms=self.cut_every_ms)
 
     def new_merge(self) -> Merge:
         """Make the algorithm."""
@@ -97,3 +93,16 @@ class LaneConfig(msgspec.Struct, frozen=True, kw_only=True):
     def new_form(self) -> NormalForm | None:
         """Make the operator that every input passes first, if there is one."""
         return NormalForm(self.cut_every_ms, label=json_pair) if self.normal_form else None
+
+    def why_refused(self, element: Element) -> str:
+        """Say why a hello cannot be accepted; empty if it can."""
+        assert isinstance(element, Hello)
+        if self.feed and element.feed and element.feed != self.feed:
+            return f"it reads feed {element.feed}, and this merge is of feed {self.feed}"
+        if not element.properties or self.normal_form:
+            return ""
+        try:
+            missing = lacking(self.algorithm, StreamProperties.from_dict(element.properties))
+        except UsageError as error:
+            return str(error)
+        return f"its hello does not promise what {self.algorithm} needs: {missing}" if missing else ""

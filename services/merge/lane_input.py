@@ -13,6 +13,7 @@ from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, Stable
 from lmerge.codec import decode
 from lmerge.errors import MalformedRecord
 from lmerge.normal_form import NormalForm
+from lmerge.state import StreamState
 from services.merge.lane_record import Counts, InputRecord, Seek, Stop
 
 
@@ -95,6 +96,34 @@ class Input:
             dropped=dict(self.dropped),
         )
 
+    def record(self, kept: StreamState, *, safe: int, joined: bool) -> InputRecord:
+        """Return what a transaction stores of it, with what the merge keeps of its stream."""
+        return InputRecord(
+            attachment=self.attachment,
+            topic=self.topic,
+            topic_id=self.topic_id,
+            position=self.position,
+            start=self.start,
+            safe=safe,
+            joins_at=finite(kept.joins_at),
+            own_stable=finite(kept.own_stable),
+            last_vs=finite(kept.last_vs),
+            count=kept.count,
+            joined=joined,
+            incarnation=self.incarnation,
+            plan=self.plan,
+            heard_at_ms=self.heard_at_ms,
+            seek=self.seek,
+            stop=self.stop,
+            skipped=self.skipped,
+            handled=self.handled,
+            paused=self.paused,
+            held=bool(self.backlog.offsets),
+            signalled=self.signalled,
+            signalled_at_ms=self.signalled_at_ms,
+            counts=self.counts,
+        )
+
     @classmethod
     def recovered(cls, each: InputRecord, *, cursor: int, form: NormalForm | None, joins_at: int) -> "Input":
         """Make the input as the last record has it."""
@@ -157,3 +186,8 @@ def hellos(elements: Sequence[Element]) -> list[int]:
     if Hello not in map(type, elements):
         return []
     return [index for index, element in enumerate(elements) if isinstance(element, Hello)]
+
+
+def finite(t: int) -> int | None:
+    """Return an instant as records have it: minus infinity is null."""
+    return None if t == MINUS_INFINITY else t

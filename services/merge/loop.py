@@ -144,13 +144,15 @@ class MergeLoop:
         self._own(member, pool)
         self._follow()
         self._watch_topics(pool)
+        self._read_on(
+            reader
+        )  # before the poll: an input that was attached again must not get what was read for it before
         batches = self._poll(reader)
         for partition, runner in self._lanes.items():
             mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
             if mine:
                 runner.take(mine)
                 self._metrics.took(mine.values())
-        self._read_on(reader)
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._pace.commit_seconds
             self._commit(pool)
@@ -162,14 +164,16 @@ class MergeLoop:
         self._leave([partition for partition in self._lanes if partition not in ours])
         now = time.monotonic()
         new = [p for p in sorted(ours) if p not in self._lanes and self._not_before.get(p, 0.0) <= now]
-        desired = self._wanted()
-        if not new or desired is None:
+        if not new:
             return
         try:
             self._control.follow()  # at least as far as the lanes' last owner had (RS 1.5)
         except LMergeError as error:
             self._not_before.update(dict.fromkeys(new, now + AGAIN_SECONDS))
             self._failed("take_over_failed", error)
+            return
+        desired = self._wanted()
+        if desired is None:
             return
         for runner in pool.map(lambda p: self._take_over(p, desired), new):
             if runner is not None:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
 
 from lmerge import INFINITY
 from services.merge.definitions import Desired
-from services.merge.lane_record import Counts, InputRecord, LaneRecord
+from services.merge.lane_record import Counts, InputRecord, LaneRecord, Seek
 
 Membership = Literal["joining", "joined", "gap", "leaving"]
 Condition = Literal["lagging", "silent", "paused", "quarantined"]
@@ -153,7 +153,7 @@ def _input_status(record: LaneRecord, each: InputRecord, name: str, desired: Des
         stable=each.own_stable,
         lag_ms=lag,
         position=each.position,
-        reason=_why_not_joined(each),
+        reason=_why_not_joined(record, each),
         fast_forwarded_to=each.signalled,
         counts=_counts(each.counts),
     )
@@ -187,18 +187,29 @@ def _conditions(
     return found
 
 
-def _why_not_joined(each: InputRecord) -> str | None:
+def _why_not_joined(record: LaneRecord, each: InputRecord) -> str | None:
     if each.stop is not None:
         way_out = "release it" if each.stop.kind == "quarantined" else "detach it and attach it again"
         return f"{each.stop.reason}; {way_out}"
     if each.seek is not None:
-        if each.seek.begin is None and each.seek.found is None and each.position >= each.seek.until:
-            why = f"{each.seek.why}; " if each.seek.why else ""
-            return f"{why}it waits for a hello: start the replica cold, or attach the topic with joins_at"
-        return f"its newest incarnation is being looked for, up to offset {each.seek.until}"
+        return _why_sought(each, each.seek)
     if each.joined:
         return None
-    return "it is being read again" if each.joins_at is None else f"the lane has not come to {each.joins_at} yet"
+    if each.joins_at == INFINITY:
+        return "its hello is being read"
+    reached = max((t for t in (record.max_stable, record.max_vs, record.origin) if t is not None), default=None)
+    if each.joins_at is None or (reached is not None and each.joins_at <= reached):
+        return "it is being read again"
+    return f"the lane has not come to {each.joins_at} yet"
+
+
+def _why_sought(each: InputRecord, seek: Seek) -> str:
+    if each.position < seek.until:
+        return f"its newest incarnation is being looked for, up to offset {seek.until}"
+    if seek.begin is not None or seek.found is not None:
+        return "nothing has come of it yet: start the replica"
+    why = f"{seek.why}; " if seek.why else ""
+    return f"{why}it waits for a hello: start the replica cold, or attach the topic with joins_at"
 
 
 def _counts(counts: Counts) -> CountsView:

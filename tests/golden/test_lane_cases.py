@@ -238,3 +238,37 @@ def test_a_signal_is_forgotten_when_the_input_has_caught_up() -> None:
     it.feed("r1", stb(INF))
     it.commit()
     assert [signal.before for signal in it.signals] == [26]
+
+
+def test_what_is_attached_again_in_one_change_is_read_from_its_beginning() -> None:
+    """Its topic is being read, for the attachment that left: else its newest hello may be missed."""
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    del it.wanted["r1"]
+    it.attach("r1")
+    assert it.lane.moved == {"r1"}
+    assert it.lane.reads() == {"r1": 0}
+
+
+def test_records_that_come_during_a_pause_are_to_be_read_again() -> None:
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    order(it, "r1", paused=True)
+    it.logs["r1"] += it.wire(stb(16))
+    it.lane.take("r1", [2], it.logs["r1"][2:])
+    assert it.lane.moved == {"r1"}
+    order(it, "r1", paused=False)
+    assert it.lane.reads() == {"r1": 2}
+
+
+def test_records_that_come_after_a_refeed_during_a_pause_are_to_be_read_again() -> None:
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15))
+    order(it, "r1", paused=True)
+    it.commit()
+    it.logs["r1"] += it.wire(stb(16))
+    it.crash(refeed=[])
+    it.lane.moved.clear()
+    it.lane.take("r1", [0, 1, 2], it.logs["r1"])
+    assert it.lane.moved == {"r1"}
+    assert it.lane.inputs["r1"].cursor == 2

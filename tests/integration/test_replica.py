@@ -5,44 +5,41 @@ and the last heartbeat moves tau alone: it brings the open windows out.
 """
 
 import json
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lmerge import MINUS_INFINITY, TDB, Hello
+from lmerge import MINUS_INFINITY, Hello
 from lmerge.codec import decode
 from lmerge.feed import Heartbeat
-from lmerge.kafka import KafkaSettings, TailReader
+from lmerge.kafka import KafkaSettings
 from replicas.job import Replica
 from replicas.queries import hot_items
 from replicas.query import Plan, Query, Sources
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.sink import HEADER, KILL_AFTER_COMMIT
+from replicas.sink import KILL_AFTER_COMMIT
 from replicas.source import malformed_in
-from replicas.state import Tag
 from replicas.windows import Windows
 from tests.support.heartbeat import HeartbeatProcess
-from tests.support.kafka import committed, wait_until
+from tests.support.kafka import committed
 from tests.support.replica import DISORDER_MS, Bid, FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
+from tests.support.replica_process import ReplicaProcess
 
 WINDOWS = Windows(width_ms=10_000, slide_ms=2_000)
 PARTITIONS = 3
 LANES = 2
 SKEW_MS = 30_000
-MARKER = "LMERGE_TEST_RUN"
 
 
 @pytest.fixture(scope="module")
@@ -130,20 +127,20 @@ def write_a_skewed_feed(world: FeedWorld, *, seed: int, cuts: int = 60) -> tuple
     return rows, max(row.ts for row in rows) + 2 * WINDOWS.width_ms
 
 
+@pytest.mark.parametrize("plans", [("direct", "panes", "direct"), ("panes", "direct", "panes")], ids="-".join)
 def test_each_plan_in_batches_of_any_size_equals_the_answer_and_heartbeats_alone_close_it(
-    spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path, long: bool
+    plans: tuple[str, ...], spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path, long: bool
 ) -> None:
+    if not long and plans[0] == "panes":
+        pytest.skip("the other three pairs of a plan and a bound are for the long run")
     world = make_world("bids")
     rows, closing = write_a_skewed_feed(world, seed=1)
     tau = world.last.tau
     assert tau is not None
-    runs = [("direct", 1), ("panes", 7), ("direct", 1_000)]
-    if long:
-        runs = [(plan, cuts) for plan in ("direct", "panes") for cuts in (1, 7, 1_000)]
     with ExitStack() as stack:
         replicas = [
             Running(stack, replica_settings(world, tmp_path / f"{plan}-{cuts}", plan, max_cuts=cuts), spark)
-            for plan, cuts in runs
+            for plan, cuts in zip(plans, (1, 7, 1_000), strict=True)
         ]
         for running in replicas:
             running.wait_for_watermark(tau)
@@ -173,39 +170,43 @@ def late_rows(world: FeedWorld, heartbeats: Sequence[Heartbeat]) -> int:
     return late
 
 
+def wait_for_ends(world: FeedWorld, service: HeartbeatProcess, ends: tuple[int, ...]) -> None:
+    """Wait until the last heartbeat has these ends of the one topic."""
+
+    def is_there() -> bool:
+        assert service.process.poll() is None, service.lines
+        return [*world.read_last().ends.values()] == [ends]
+
+    wait_seldom(is_there, f"the cuts have come to {ends}", seconds=60)
+
+
 def test_a_backlog_of_an_hour_in_two_partitions_read_one_after_the_other_makes_no_row_late(
     spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
 ) -> None:
-    """The heartbeats are those of the real service, which finds all of the backlog there when it starts."""
+    """The heartbeats are those of the real service. It meets all of partition 0 first, since 1 is not committed yet."""
     world = make_world("bids", partitions=2)
-    rows = bids(21, count=7_200, partitions=2, seconds=3_600)
-    for partition in (0, 1):
-        world.write_rows("bids", [row for row in rows if row.partition == partition])
     topic = world.topics["bids"]
-    ends = tuple(committed(world.settings, topic, partition)[-1].offset + 1 for partition in (0, 1))
+    rows = bids(21, count=7_200, partitions=2, seconds=3_600)
+    world.write_rows("bids", [row for row in rows if row.partition == 0])
     with ExitStack() as stack:
-        service = HeartbeatProcess(
-            tmp_path / "heartbeat.log",
-            *("--bootstrap-servers", world.settings.bootstrap_servers),
-            *("--feed", str(world.feed_file(tmp_path)), "--interval-ms", "10"),
-        )
-        stack.callback(service.close)
-        running = Running(stack, replica_settings(world, tmp_path / "backlog", "direct", max_cuts=3), spark)
-
-        def is_read() -> bool:
-            assert service.process.poll() is None, service.lines
-            return world.read_last().ends == {topic: ends}
-
-        wait_until(is_read, "all of the backlog is in cuts")
+        with world.undecided("bids", [row for row in rows if row.partition == 1]):
+            service = HeartbeatProcess(
+                tmp_path / "heartbeat.log",
+                *("--bootstrap-servers", world.settings.bootstrap_servers),
+                *("--feed", str(world.feed_file(tmp_path)), "--interval-ms", "10"),
+            )
+            stack.callback(service.close)
+            wait_for_ends(world, service, (committed(world.settings, topic, 0)[-1].offset + 1, 0))
+        ends = tuple(committed(world.settings, topic, partition)[-1].offset + 1 for partition in (0, 1))
+        wait_for_ends(world, service, ends)
         assert service.end(signal.SIGTERM) == 0
         heartbeats = [Heartbeat.decode(r.value) for r in committed(world.settings, world.definition.heartbeats_topic)]
-        first, second = (0, 1) if heartbeats[1].ends[topic][0] else (1, 0)
-        assert all(beat.ends[topic][first] == ends[first] for beat in heartbeats if beat.ends[topic][second])
         assert late_rows(world, heartbeats) == 0
         assert service.lines[-2]["rows"][topic]["late"] == 0
         tau = heartbeats[-1].tau
         assert tau is not None
         assert tau > max(row.ts for row in rows) - 3 * DISORDER_MS
+        running = Running(stack, replica_settings(world, tmp_path / "backlog", "direct", max_cuts=3), spark)
         running.wait_for_watermark(tau)
         assert_equals_the_answer(running.topic, rows, tau)
         assert running.dropped() == 0
@@ -270,109 +271,84 @@ def test_a_restart_goes_on_and_another_plan_begins_a_new_incarnation_with_the_sa
     ]
 
 
-class ReplicaProcess:
-    """`python -m replicas` with everything that it starts; all of it can be recognised by a mark."""
-
-    def __init__(self, world: FeedWorld, directory: Path, plan: str, max_cuts: int) -> None:
-        self._mark = uuid.uuid4().hex
-        self._log = directory.parent / f"{directory.name}.log"
-        topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
-        self._command = [
-            *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
-            *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
-            *("--query", "hot_items", "--plan", plan, "--checkpoint", str(directory), "--partitions", str(LANES)),
-            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics),
-        ]
-        self.topic = ReplicaTopic(world.settings, f"{world.name}.replica.{directory.name}", LANES)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **environment: str) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
-            )
-
-    def check(self) -> None:
-        assert self._process is not None
-        assert self._process.poll() is None, self.log()[-3_000:]
-
-    def wait_for_end(self, *, seconds: float = 90) -> int:
-        """Wait until the process and everything that it started is gone, and give its exit code."""
-        assert self._process is not None
-        code = self._process.wait(seconds)
-        wait_seldom(lambda: not self._marked(), "nothing is left of the replica", seconds=30)
-        return code
-
-    def signal(self, number: signal.Signals) -> int:
-        assert self._process is not None
-        self._process.send_signal(number)
-        return self.wait_for_end()
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def close(self) -> None:
-        """End what still runs, one by one."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait(30)
-        for pid in self._marked():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def _marked(self) -> list[int]:
-        mark = f"{MARKER}={self._mark}".encode()
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if mark in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-        return found
+def kill_between_the_commits(process: ReplicaProcess, directory: Path, *, batch: int) -> None:
+    """Let it kill itself right after the sink's commit of this batch, or of the next one that writes something."""
+    process.start(**{KILL_AFTER_COMMIT: str(batch)})
+    assert process.wait_for_end() == -signal.SIGKILL
+    committed = process.committed_batch()
+    assert committed >= batch
+    assert (directory / "spark" / "offsets" / str(committed)).exists()
+    assert not (directory / "spark" / "commits" / str(committed)).exists()
 
 
-def committed_batch(settings: KafkaSettings, topic: str) -> int:
-    """Give the last batch in the lanes; -2 if there is none."""
-    with TailReader(settings) as reader:
-        tails = [reader.read_tail(topic, lane) for lane in range(LANES)]
-    return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)
-
-
-@pytest.mark.parametrize("plan", ["direct", "panes"])
-def test_a_killed_replica_goes_on_with_nothing_lost_and_nothing_repeated(
-    plan: str, settings: KafkaSettings, make_world: Callable[..., FeedWorld], tmp_path: Path, long: bool
-) -> None:
-    """One kill comes between the sink's commit and Spark's; the others, in the long run, at random batches."""
-    if plan == "panes" and not long:
-        pytest.skip("one plan is killed by default, both in the long run")
-    world = make_world("bids")
-    rows, closing = write_a_skewed_feed(world, seed=7)
-    world.beat(tau=closing)
-    max_cuts = 2 if long else 7
-    process = ReplicaProcess(world, tmp_path / "killed", plan, max_cuts)
-    name = f"{world.name}.replica.killed"
-    with ExitStack() as stack:
-        stack.callback(process.close)
-        process.start(**{KILL_AFTER_COMMIT: "5"})
-        assert process.wait_for_end(seconds=120) == -signal.SIGKILL
-        committed = committed_batch(settings, name)
-        assert committed >= 5
-        assert (tmp_path / "killed" / "spark" / "offsets" / str(committed)).exists()
-        assert not (tmp_path / "killed" / "spark" / "commits" / str(committed)).exists()
-        for batch in sorted(random.Random(7).sample(range(14, 28), 4)) if long else ():
-            process.start()
-            wait_seldom(lambda batch=batch: reached(process, settings, name, batch), f"batch {batch}", seconds=120)  # type: ignore[misc]
-            assert process.signal(signal.SIGKILL) == -signal.SIGKILL
-        process.start()
-        process.topic.wait_for_stable(WINDOWS.first_open(closing), check=process.check)
-        assert process.signal(signal.SIGTERM) == 0
-    assert_equals_the_answer(process.topic, rows, closing)
+def assert_right_after_kills(process: ReplicaProcess, rows: Sequence[Bid], tau: int) -> None:
+    assert_equals_the_answer(process.topic, rows, tau)
     assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
     dropped = re.findall(r"dropped=(\d+)", process.log())
     assert dropped
     assert set(dropped) == {"0"}
-    assert isinstance(process.topic.frozen(), TDB)
 
 
-def reached(process: ReplicaProcess, settings: KafkaSettings, topic: str, batch: int) -> bool:
-    process.check()
-    return committed_batch(settings, topic) >= batch
+def test_a_replica_killed_between_the_sinks_commit_and_sparks_loses_and_repeats_nothing(
+    spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
+) -> None:
+    """The successor runs in this process, where Spark is warm; in the long run successors are processes too."""
+    world = make_world("bids")
+    rows, closing = write_a_skewed_feed(world, seed=7)
+    world.beat(tau=closing)
+    directory = tmp_path / "killed"
+    process = ReplicaProcess(world, directory, plan="direct", lanes=LANES, max_cuts=7)
+    with ExitStack() as stack:
+        stack.callback(process.close)
+        kill_between_the_commits(process, directory, batch=5)
+        successor = Running(stack, replica_settings(world, directory, "direct", max_cuts=7), spark)
+        successor.wait_for_watermark(closing)
+        assert successor.dropped() == 0
+    assert_right_after_kills(process, rows, closing)
+
+
+class Kills(NamedTuple):
+    """When a replica is killed that has this many cuts to read."""
+
+    cuts: int
+    between_commits: int
+    """The first kill: after the sink's commit of this batch."""
+    after: range
+    """The other four: at any moment after some of these batches."""
+
+
+KILLS = {  # by the bound of a batch
+    1: Kills(cuts=80, between_commits=24, after=range(30, 70)),
+    7: Kills(cuts=280, between_commits=16, after=range(20, 34)),
+    1_000: Kills(cuts=24_000, between_commits=10, after=range(12, 19)),
+}
+
+
+@pytest.mark.parametrize("plan", ["direct", "panes"])
+@pytest.mark.parametrize("max_cuts", [*KILLS])
+def test_a_replica_killed_five_times_at_random_moments_loses_and_repeats_nothing(
+    plan: str, max_cuts: int, make_world: Callable[..., FeedWorld], tmp_path: Path, long: bool
+) -> None:
+    if not long:
+        pytest.skip("it starts Spark six times")
+    rng = random.Random(f"{plan} {max_cuts}")
+    kills = KILLS[max_cuts]
+    world = make_world("bids")
+    rows, closing = write_a_skewed_feed(world, seed=7, cuts=kills.cuts)
+    world.beat(tau=closing)
+    directory = tmp_path / "killed"
+    process = ReplicaProcess(world, directory, plan=plan, lanes=LANES, max_cuts=max_cuts)
+    with ExitStack() as stack:
+        stack.callback(process.close)
+        kill_between_the_commits(process, directory, batch=kills.between_commits)
+        for batch in sorted(rng.sample(kills.after, 4)):
+            goal = max(batch, process.committed_batch() + 1)
+            process.start()
+            process.wait_for_batch(goal)
+            process.let_run(seconds=rng.uniform(0, 0.7))
+            assert process.signal(signal.SIGKILL) == -signal.SIGKILL
+            assert process.topic.stable() < WINDOWS.first_open(closing), "it was at its end before the kill"
+        process.start()
+        process.topic.wait_for_stable(WINDOWS.first_open(closing), check=process.check)
+        assert process.signal(signal.SIGTERM) == 0
+    assert_right_after_kills(process, rows, closing)

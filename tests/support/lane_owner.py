@@ -56,9 +56,10 @@ def recover(broker: Broker, config: LaneConfig, wanted: Mapping[str, Attachment]
         lane.open()
         return lane
     recovery = Recovery(config, record, wanted)
-    elements, error = decode_batch(broker.merged.read(record.merged_safe)[1])
-    assert error is None
-    recovery.merged(elements)
+    if recovery.needs_merged:
+        elements, error = decode_batch(broker.merged.read(record.merged_safe)[1])
+        assert error is None
+        recovery.merged(elements)
     return recovery.lane()
 
 
@@ -70,7 +71,7 @@ class Owner:
         self.epoch = epoch
         self.lane = lane
         self.may_be_gone: Callable[[str, int], bool] = lambda topic, offset: False  # noqa: ARG005
-        self._merged_end = broker.merged.until
+        self._merged_end = broker.merged.end
         # Where the consumer stands in each topic that it reads.
         self._reading: dict[str, int] = {}
 
@@ -95,10 +96,10 @@ class Owner:
         for name in self.lane.follow(wanted):
             log = self.broker.topics[wanted[name].definition.topic]
             self.lane.attach(name, wanted[name], low=log.low, until=log.until)
-        self._assign()
 
     def poll(self, topics: Mapping[str, int], *, now_ms: int = 0) -> bool:
         """Read at most so many records of each topic and process them as one batch; tell whether there were any."""
+        self._assign()
         batch = {}
         for topic, count in topics.items():
             if topic not in self._reading:
@@ -119,14 +120,12 @@ class Owner:
         for topic, (offsets, values) in batch.items():
             self._reading[topic] = offsets[-1] + 1
             self.lane.take(names[topic], offsets, values, now_ms=now_ms)
-        self._assign()
         return True
 
     def _gap(self, topic: str) -> None:
         (name,) = [name for name, state in self.lane.inputs.items() if state.topic == topic]
         log = self.broker.topics[topic]
         self.lane.gap(name, "its records are gone", low=log.low, until=log.until)
-        self._assign()
 
     def _assign(self) -> None:
         """Read what the lane wants from where it wants it."""
@@ -148,7 +147,6 @@ class Owner:
                 self.lane.begin_batch(merged_end=self._merged_end, now_ms=0)
                 self.lane.take(name, offsets[:known], values[:known])
         self._reading = {}
-        self._assign()
 
     def commit(self, *, markers: int = 0, now_ms: int = 0) -> Prepared | None:
         """Commit; None if there is nothing to.
@@ -156,13 +154,13 @@ class Owner:
         Raises:
             Refused: somebody else has the lane.
         """
-        prepared = self.lane.prepare(now_ms=now_ms)
+        prepared = self.lane.prepare(merged_end=self._merged_end, now_ms=now_ms)
         if prepared is None:
             return None
         if not self.broker.commit(self.epoch, prepared, markers=markers):
             raise Refused
         self.lane.committed(now_ms=now_ms)
-        self._merged_end = self.broker.merged.until
+        self._merged_end += len(prepared.values)  # markers are not counted: it may be too small
         return prepared
 
 
@@ -183,7 +181,7 @@ def observable(lane: Lane) -> dict[str, object]:
             nodes[key] = {who: each for who, each in known.items() if each}
     return {
         "scalars": merge.scalars(),
-        "payloads": merge.dump().payloads,
+        "payloads": merge.dump().payloads if merge.scalars().max_vs >= stable else None,
         "joined": {name for name in names.values() if merge.is_joined(name)},
         "nodes": nodes,
         "lane": (lane.signals, lane.divergences, lane.samples),

@@ -56,7 +56,7 @@ class LaneWorld:
         if self.rng.random() < 0.8:
             self._warm_up()
         for _ in range(self.rng.choice([5, 15, 25, 35])):
-            self.step()
+            self.rng.choice(self._actions)(self)
         self.finish()
 
     def _warm_up(self) -> None:
@@ -66,10 +66,6 @@ class LaneWorld:
                 self._commit()
                 return
             self._poll()
-
-    def step(self) -> None:
-        """Do one thing."""
-        self.rng.choice(self._actions)(self)
 
     def _write(self) -> None:
         replica = self.replicas[self.rng.choice(list(self.replicas))]
@@ -160,8 +156,7 @@ class LaneWorld:
         replica.begin_anew(joins_at, self.reference.present(joins_at), markers=self.rng.choice([0, 1]))
 
     def _attach(self, replica: Replica) -> None:
-        free = [name for name in ("r1", "r2", "r3", "r4") if name not in self.wanted]
-        name = self.rng.choice(free)
+        name = self.rng.choice([name for name in ("r1", "r2", "r3", "r4") if name not in self.wanted])
         replica.sure_from = -1  # the lane looks for the newest incarnation
         definition = InputDefinition(topic=replica.topic, joins_at=replica.joins_at)
         self.wanted[name] = Attachment(attachment=f"{name}/{next(self._ids)}", definition=definition)
@@ -208,12 +203,18 @@ class LaneWorld:
             del self.wanted[name]
             self.owner.follow(self.wanted)
 
+    def _attach_again(self) -> None:
+        """Detach an input and attach it again, so quickly that the lane sees one change."""
+        if (name := self._dispensable()) and not (replica := self.replica_of(name)).tainted:
+            del self.wanted[name]
+            self._attach(replica)
+            self.owner.follow(self.wanted)
+
     def _pause_one(self) -> None:
-        name = self._dispensable()
         paused = [name for name, each in self.wanted.items() if each.paused]
         if paused and self.rng.random() < 0.5:
             self._set(self.rng.choice(paused), paused=False)
-        elif name:
+        elif name := self._dispensable():
             self._set(name, paused=True)
 
     def _set(self, name: str, **change: Any) -> None:
@@ -223,10 +224,8 @@ class LaneWorld:
     def _begin_anew(self) -> None:
         name = self.rng.choice(sorted(self.wanted))
         late = self._can_do_without(name) and self.rng.random() < 0.5
-        joins_at = self._late() if late else self.origin
-        replica = self.replica_of(name)
-        if not replica.broken:
-            self._say_hello(replica, joins_at)
+        if not (replica := self.replica_of(name)).broken:
+            self._say_hello(replica, self._late() if late else self.origin)
 
     def _skip_ahead(self) -> None:
         """Let a replica say that it skipped: to what a signal told it, or, if others are joined, further."""
@@ -383,6 +382,7 @@ _WEIGHTS: list[tuple[Callable[[LaneWorld], None], int]] = [
     (LaneWorld._zombie, 2),
     (LaneWorld._attach_one, 4),
     (LaneWorld._detach_one, 4),
+    (LaneWorld._attach_again, 2),
     (LaneWorld._pause_one, 3),
     (LaneWorld._begin_anew, 3),
     (LaneWorld._skip_ahead, 4),

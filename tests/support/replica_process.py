@@ -1,0 +1,127 @@
+"""A replica as a process of its own, to be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from lmerge.kafka import TailReader
+from replicas.sink import HEADER
+from replicas.state import Tag
+from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
+
+MARKER = "LMERGE_TEST_RUN"
+DEADLINE = 300
+"""Seconds for what begins with a start of Spark: 25 on two free cores, 100 where many others work too."""
+
+STARVED = "Python worker failed to connect back"
+"""How a start ends on a machine that is too busy: Spark gives the Python worker of a source 10 s, which is fixed."""
+
+STARTS = 5
+"""How often to try then."""
+
+
+class ReplicaProcess:
+    """`python -m replicas` with everything that it starts; all of it can be recognised by a mark."""
+
+    def __init__(self, world: FeedWorld, directory: Path, *, plan: str, lanes: int, max_cuts: int) -> None:
+        self._mark = uuid.uuid4().hex
+        self._log = directory.parent / f"{directory.name}.log"
+        topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
+        self._command = [
+            *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
+            *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
+            *("--query", "hot_items", "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
+            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics),
+        ]
+        self._kafka = world.settings
+        self._lanes = lanes
+        self._topic_name = f"{world.name}.replica.{directory.name}"
+        self.topic = ReplicaTopic(world.settings, self._topic_name, lanes)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **environment: str) -> None:
+        """Start it, or start it again, and wait for its first batch; if it starves, again, as a supervisor does."""
+        for _ in range(STARTS):
+            said = len(self.log())
+            self._launch(environment)
+            wait_seldom(lambda said=said: self._has_begun_or_ended(said), "its first batch", seconds=DEADLINE)  # type: ignore[misc]
+            if STARVED not in self.log()[said:]:
+                return
+            self.wait_for_end()
+
+    def _launch(self, environment: Mapping[str, str]) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
+            )
+
+    def _has_begun_or_ended(self, said: int) -> bool:
+        assert self._process is not None
+        return "INFO replicas.job batch " in self.log()[said:] or self._process.poll() is not None
+
+    def check(self) -> None:
+        """Check that it runs."""
+        assert self._process is not None
+        assert self._process.poll() is None, self.log()[-3_000:]
+
+    def wait_for_end(self) -> int:
+        """Wait until the process and everything that it started is gone, and give its exit code."""
+        assert self._process is not None
+        code = self._process.wait(DEADLINE)
+        wait_seldom(lambda: not self._marked(), "nothing is left of the replica", seconds=30)
+        return code
+
+    def signal(self, number: signal.Signals) -> int:
+        """Send a signal, wait for the end, and give the exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.wait_for_end()
+
+    def committed_batch(self) -> int:
+        """Give the last batch in the lanes; -2 if there is none."""
+        with TailReader(self._kafka) as reader:
+            tails = [reader.read_tail(self._topic_name, lane) for lane in range(self._lanes)]
+        return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)
+
+    def wait_for_batch(self, batch: int) -> None:
+        """Wait until this batch, or a later one, is in the lanes."""
+
+        def is_there() -> bool:
+            self.check()
+            return self.committed_batch() >= batch
+
+        wait_seldom(is_there, f"batch {batch} is committed", seconds=DEADLINE)
+
+    def let_run(self, *, seconds: float) -> None:
+        """Let it run on for so long."""
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self.check()
+
+    def log(self) -> str:
+        """Give what it has written, in all its lives."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def close(self) -> None:
+        """End what still runs, one by one."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(30)
+        for pid in self._marked():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _marked(self) -> list[int]:
+        mark = f"{MARKER}={self._mark}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+        return found

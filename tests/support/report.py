@@ -1,0 +1,57 @@
+"""The report of the long run: a table in a page of `docs/`, one row for each file of tests, kept from run to run.
+
+A run replaces the rows of the files that it ran, adds those that are new, and leaves the rest of the page as it is.
+"""
+
+import os
+from collections import Counter, defaultdict
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HEADER: Final = "| tests | date | machine | passed | failed | skipped | seconds |\n|---|---|---|---:|---:|---:|---:|\n"
+
+
+class Tally:
+    """Counts what became of the tests of each file, and how long they took."""
+
+    def __init__(self) -> None:
+        self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def add(self, report: pytest.TestReport) -> None:
+        """Count one phase of a test: its set-up, its call or its tear-down."""
+        file = report.nodeid.partition("::")[0]
+        suite = "lmerge" if file.startswith("lmerge/") else file  # its doctests
+        self._seconds[suite] += report.duration
+        if report.when == "call" or not report.passed:
+            self._outcomes[suite][report.outcome] += 1
+
+    def rows(self, *, day: date, machine: str) -> dict[str, str]:
+        """Give the row of each file that was run."""
+        return {
+            suite: f"| {suite} | {day} | {machine} | {found['passed']} | {found['failed']} | {found['skipped']} | "
+            f"{self._seconds[suite]:.0f} |"
+            for suite, found in self._outcomes.items()
+        }
+
+
+def update(page: str, rows: dict[str, str]) -> str:
+    """Return the page with these rows in its table, which comes last if it is new."""
+    if HEADER not in page:
+        page = f"{page.rstrip()}\n\n{HEADER}".lstrip()
+    before, _, rest = page.partition(HEADER)
+    lines = rest.splitlines()
+    end = next((n for n, line in enumerate(lines) if not line.startswith("| ")), len(lines))
+    known = {line.split("|")[1].strip(): line for line in lines[:end]}
+    table = [row for _, row in sorted({**known, **rows}.items())]
+    return "\n".join([before + HEADER.rstrip(), *table, *lines[end:]]) + "\n"
+
+
+def write(file: Path, tally: Tally) -> None:
+    """Put what was counted into the page."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    rows = tally.rows(day=date.today(), machine=f"{os.cpu_count()} cores, {memory:.0f} GiB")  # noqa: DTZ011  # local
+    file.write_text(update(file.read_text() if file.exists() else "", rows))
