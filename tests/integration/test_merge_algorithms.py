@@ -12,11 +12,10 @@ from lmerge.kafka import KafkaSettings
 from lmerge.normal_form import json_pair
 from tests.integration.conftest import Figure
 from tests.support import presentations
-from tests.support.kafka import wait_until
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import ALGORITHMS, PROMISES, KafkaWorld
 from tests.support.logical import events, on_the_wire, present
-from tests.support.merge_service import DEADLINE, Service, running
+from tests.support.merge_service import Service, running
 from tests.support.producer import Producer
 from tests.support.streams import ins, stb
 
@@ -90,7 +89,7 @@ def test_a_merge_whose_first_input_began_cold_begins_there(
             producer.begin(stream, Hello(replica="", incarnation=0, joins_at=joins_at))
         merge.attach("r1")
         r1.send(20)
-        wait_until(lambda: merge.of("r1")["membership"] == "joined", "r1 is joined by the origin", seconds=DEADLINE)
+        merge.wait(lambda: merge.of("r1")["membership"] == "joined", "r1 is joined by the origin")
         merge.attach("r2")
         r2.send_rest()
         assert merge.of("r2")["membership"] == "joining"
@@ -124,7 +123,7 @@ def test_plans_that_cut_lifetimes_differently_are_merged_by_their_normal_form(
         for producer, stream in zip((r1, r2), streams, strict=True):
             producer.begin(stream)
             producer.send(len(stream) // 2)
-        wait_until(lambda: _taken(merge, "r1") and _taken(merge, "r2"), "both are read", seconds=DEADLINE)
+        merge.wait(lambda: _taken(merge, "r1") and _taken(merge, "r2"), "both are read")
         service.end(signal.SIGKILL)
         r2.send_rest()
         service.start()

@@ -14,7 +14,7 @@ from services.merge.topics import AUDIT
 from tests.support.kafka import values, wait_until
 from tests.support.merge_service import Service, several
 
-CHANGES = 20
+CHANGES = 10
 
 
 @pytest.fixture

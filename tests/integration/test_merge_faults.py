@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local import LocalStack
-from lmerge import INFINITY, Event
+from lmerge import INFINITY, Element, Event
+from lmerge.codec import decode
 from lmerge.kafka import KafkaSettings, TailReader
 from services.merge.lane_runner import WAIT_BEFORE_COMMIT
 from tests.integration.conftest import Figure
@@ -52,9 +53,7 @@ def gate(tmp_path: Path) -> Gate:
 def wait_for_owner(merge: KafkaMerge, *services: Service) -> None:
     """Wait until each of these processes, and no other, has committed as the owner of a lane."""
     owners = {service.owner for service in services}
-    wait_until(
-        lambda: {lane["owner"] for lane in merge.lanes()} == owners, f"{owners} run {merge.name}", seconds=DEADLINE
-    )
+    merge.wait(lambda: {lane["owner"] for lane in merge.lanes()} == owners, f"it is run by {owners}")
 
 
 def wait_for_open_transaction(merge: KafkaMerge) -> None:
@@ -163,9 +162,10 @@ def test_a_zombie_that_wakes_up_is_refused(
                 gate.open()
             zombie.signal(signal.SIGCONT)
             if in_transaction:
-                wait_until(lambda: refused(zombie, world.merge) > 0, "it is refused", seconds=DEADLINE)
+                world.merge.wait(lambda: refused(zombie, world.merge) > 0, "the zombie is refused")
             wait_for_owner(world.merge, zombie, successor)  # it is a member again, and gets its share
             world.end()
+            world.merge.service = zombie
 
 
 def refused(service: Service, merge: KafkaMerge) -> int:
@@ -213,35 +213,43 @@ def test_a_survivor_goes_on_with_everything_that_is_live(
     if live > 1_000 and not long:
         pytest.skip("a large size: --long")
     reference = [Event(f"e{n}", n, 10 * live) for n in range(live)]
-    with running(settings) as owner:
-        merge = KafkaMerge(settings, owner)
+    elements: list[Element] = [ins(e.payload, e.vs, e.ve) for e in reference]
+    with several(settings, 2) as services, ExitStack() as stack:
+        merge = KafkaMerge(settings, services[0])
         merge.make_topics("r1", "r2")
-        with Producer(settings, merge.topic("r1"), 1) as r1, Producer(settings, merge.topic("r2"), 1) as r2:
-            for producer in (r1, r2):
-                producer.begin(
-                    [*(ins(e.payload, e.vs, e.ve) for e in reference), stb(live), stb(live + 1), stb(INFINITY)]
-                )
-                producer.send(live + 1)
-            merge.attach("r1", "r2")
-            merge.wait_for_stable(live, seconds=300)
-            wait_until(lambda: merge.of("r2")["stable"] == live, "r2 is read", seconds=300)
-            with running(settings) as survivor:
-                merge.service = survivor
-                owner.end(signal.SIGKILL)
-                killed = time.monotonic()
-                r1.send(1)
-                wait_until(lambda: merge.has_come_to(live + 1), "the survivor goes on", seconds=300)
-                gap = time.monotonic() - killed
-                (lane,) = merge.lanes()
-                assert (lane["owner"], lane["live_events"]) == (survivor.owner, live)
-                figure(
-                    f"{live:,} live events: taken over in {recovery_seconds(survivor, merge):.2f} s, "
-                    f"{gap:.1f} s from SIGKILL to the next merged stable"
-                )
-                r2.send_rest()
-                merge.wait_for_stable(INFINITY, seconds=300)
-    assert merge.tdb() == wire_tdb(reference)
-    merge.require_certified()
+        r1, r2 = (stack.enter_context(Producer(settings, merge.topic(name), 1)) for name in ("r1", "r2"))
+        for producer in (r1, r2):
+            producer.begin([*elements, stb(live), stb(live + 1), stb(INFINITY)])
+            producer.send(live + 1)
+        merge.attach("r1", "r2")
+        merge.wait_for_stable(live, seconds=300)
+        merge.wait(lambda: merge.of("r2")["stable"] == live, "r2 is read", seconds=300)
+        owner, survivor = sorted(services, key=lambda each: each.owner != merge.lanes()[0]["owner"])
+        owner.end(signal.SIGKILL)
+        killed = time.monotonic()
+        merge.service = survivor
+        r1.send(1)
+        reader = stack.enter_context(TailReader(settings))
+        wait_until(lambda: last(reader, merge) == stb(live + 1), "the survivor goes on", seconds=300)
+        gap = time.monotonic() - killed
+        (lane,) = merge.lanes()
+        assert (lane["owner"], lane["live_events"]) == (survivor.owner, live)
+        figure(
+            f"{live:,} live events: taken over in {recovery_seconds(survivor, merge):.2f} s, "
+            f"{gap:.1f} s from SIGKILL to the next merged stable"
+        )
+        r2.send_rest()
+        merge.wait_for_stable(INFINITY, seconds=300)
+        assert merge.tdb() == wire_tdb(reference)
+        merge.require_certified()
+        merge.delete()
+
+
+def last(reader: TailReader, merge: KafkaMerge) -> Element:
+    """Return the last element that a merge has put out."""
+    tail = reader.read_tail(merge.merged_topic, 0)
+    assert tail is not None
+    return decode(tail.value)
 
 
 def recovery_seconds(service: Service, merge: KafkaMerge) -> float:

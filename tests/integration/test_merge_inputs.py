@@ -1,8 +1,10 @@
 """What inputs may do wrong to a running merge, and what the merge tells them; the rest goes on."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -10,12 +12,13 @@ import pytest
 from lmerge import INFINITY, Element, reconstitute
 from lmerge.codec import encode_batch
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TransactionalWriter
-from tests.support.kafka import delete_before, values, wait_until
+from tests.support.kafka import delete_before, values
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import KafkaWorld
-from tests.support.merge_service import DEADLINE, Service, running
+from tests.support.merge_service import Service, running
 from tests.support.streams import adj, hello, ins, skip, stb
 
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 A, B, C = b'"A"', b'"B"', b'"C"'
 
 
@@ -49,7 +52,7 @@ def write(merge: KafkaMerge, name: str, *what: Element | bytes) -> None:
 
 def wait_for_position(merge: KafkaMerge, name: str, offset: int) -> None:
     """Wait until what an input says before this offset is merged."""
-    wait_until(lambda: merge.of(name)["lanes"][0]["position"] >= offset, f"{name} is read", seconds=DEADLINE)
+    merge.wait(lambda: merge.of(name)["lanes"][0]["position"] >= offset, f"{name} is read")
 
 
 BROKEN: Final[dict[str, tuple[tuple[Element | bytes, ...], str]]] = {
@@ -88,6 +91,17 @@ def test_an_input_that_breaks_its_contract_is_named_and_stopped_and_the_rest_goe
         assert f"lmerge_input_condition{shown}" in metrics
 
 
+def test_a_running_service_exposes_what_the_page_of_metrics_promises(settings: KafkaSettings, service: Service) -> None:
+    merge = make(settings, service, "r1", feedback={"lag_ms": 100})
+    write(merge, "r1", ins(A, 1, 5), stb(10))
+    merge.wait_for_stable(10)
+    _, exposed = service.call("GET", "/metrics")
+    promised = re.findall(r"^\| `(lmerge_\w+)` \|", METRICS.read_text(), re.MULTILINE)
+    assert promised
+    names = set(re.findall(r"^# TYPE (\w+)", exposed, re.MULTILINE))
+    assert {name for name in promised if name not in names} == set()
+
+
 def test_a_released_input_is_read_again_without_the_bad_record(settings: KafkaSettings, service: Service) -> None:
     merge = make(settings, service, "good", "bad")
     write(merge, "good", ins(A, 1, 5), stb(3))
@@ -107,7 +121,7 @@ def test_a_released_input_waits_for_its_next_incarnation(settings: KafkaSettings
     write(merge, "bad", ins(A, 1, 5), b"nonsense", ins(C, 1, 7), stb(30))
     merge.wait_for("bad", "gap", "quarantined")
     merge.ordered("bad", "release", {"skip_record": False})
-    wait_until(lambda: merge.of("bad")["conditions"] == [], "the quarantine is lifted", seconds=DEADLINE)
+    merge.wait(lambda: merge.of("bad")["conditions"] == [], "the quarantine is lifted")
     assert "waits for a hello" in merge.wait_for("bad", "gap")["reason"]
     write(merge, "bad", hello(2, 2), ins(A, 1, 5), ins(B, 12, 20), stb(40))
     found = merge.wait_for("bad", "joined")
@@ -147,7 +161,7 @@ def test_an_input_whose_records_are_gone_is_a_gap_until_its_next_hello(
     merge.wait_for("r2", "joined")
     merge.wait_for_stable(3)
     merge.ordered("r2", "pause")
-    wait_until(lambda: "paused" in merge.of("r2")["conditions"], "r2 is held", seconds=DEADLINE)
+    merge.wait(lambda: "paused" in merge.of("r2")["conditions"], "r2 is held")
     write(merge, "r2", ins(B, 12, 20), stb(15))
     write(merge, "r2", stb(30))
     with TailReader(settings) as reader:
@@ -177,7 +191,7 @@ def test_an_input_that_contradicts_two_others_is_shown_and_stopped_if_so_configu
         write(merge, name, stb(18))
         wait_for_position(merge, name, 3)  # behind the first transaction's marker
     write(merge, "odd", stb(18))
-    wait_until(lambda: merge.service.observed(merge.name)["divergences"] > 0, "it is seen", seconds=DEADLINE)
+    merge.wait(lambda: merge.service.observed(merge.name)["divergences"] > 0, "it is seen")
     _, page = service.call("GET", f"/v1/merges/{merge.name}/divergences")
     sample = next(item for item in page["items"] if item["payload"] == '"A"')
     assert (sample["odd_one_out"], sample["vs"], sample["lane"]) == ("odd", 1, 0)
@@ -205,7 +219,7 @@ def test_a_laggard_is_told_to_skip_ahead_once_and_no_further_than_is_committed(
     write(merge, "slow", ins(A, 1, 5), stb(10))
     write(merge, "fast", ins(A, 1, 5), ins(B, 12, 20), stb(1_000))
     merge.wait_for_stable(1_000)
-    wait_until(lambda: len(signals(merge)) == 1, "the laggard is told", seconds=DEADLINE)
+    merge.wait(lambda: len(signals(merge)) == 1, "the laggard is told")
     (told,) = signals(merge)
     assert {key: told[key] for key in ("kind", "input", "partition")} == {
         "kind": "fast-forward",
@@ -217,12 +231,12 @@ def test_a_laggard_is_told_to_skip_ahead_once_and_no_further_than_is_committed(
     write(merge, "fast", stb(5_000))
     merge.wait_for_stable(5_000)
     write(merge, "slow", skip(told["before"]), stb(1_500))
-    wait_until(lambda: merge.of("slow")["stable"] == 1_500, "slow has skipped", seconds=DEADLINE)
+    merge.wait(lambda: merge.of("slow")["stable"] == 1_500, "slow has skipped")
     assert len(signals(merge)) == 1  # not within the interval
 
     assert merge.order("slow", "fast-forward", {"before": 5_001})[1]["code"] == "too_far"
     merge.ordered("slow", "fast-forward", {"before": 4_000})
-    wait_until(lambda: len(signals(merge)) == 2, "it is told on demand", seconds=DEADLINE)
+    merge.wait(lambda: len(signals(merge)) == 2, "it is told on demand")
     assert signals(merge)[1]["before"] == 4_000
     assert signals(merge)[1]["id"] != told["id"]
     write(merge, "slow", skip(4_000), stb(INFINITY))

@@ -19,12 +19,12 @@ def numbered(count: int, *, first: int = 0) -> list[KeyValue]:
     return [(b"key", b"%d" % number) for number in range(first, first + count)]
 
 
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30) -> None:
-    """Wait for a condition; `what` says in the failure what did not come true."""
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 30, every: float = 0.002) -> None:
+    """Wait for a condition; `what` says in the failure what did not come true, `every` how often it is looked at."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.002)
+        time.sleep(every)
 
 
 def wait_for_log_end(settings: KafkaSettings, topic: str, partition: int, end: int) -> None:

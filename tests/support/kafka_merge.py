@@ -10,10 +10,10 @@ assert merge.tdb() == wire_tdb(reference)
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from lmerge import INFINITY, TDB, Element, Event, Insert, Stable, reconstitute
+from lmerge import INFINITY, TDB, Element, Event, Insert, reconstitute
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 from tests.support.cli import run_cli
 from tests.support.kafka import wait_until, wait_until_decided
@@ -85,9 +85,13 @@ class KafkaMerge:
         found = self.service.observed(self.name)["stable"]
         return INFINITY if found == "+inf" else found
 
+    def wait(self, condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE) -> None:
+        """Wait for something that is asked over REST, so not all the time: the service has other work too."""
+        wait_until(condition, f"{self.name}: {what}", seconds=seconds, every=0.05)
+
     def wait_for_stable(self, vc: int, *, seconds: float = DEADLINE) -> None:
         """Wait until every lane has come so far, and it can be read."""
-        wait_until(lambda: (self.stable() or 0) >= vc, f"merge {self.name} is stable at {vc}", seconds=seconds)
+        self.wait(lambda: (self.stable() or 0) >= vc, f"it is stable at {vc}", seconds=seconds)
         for partition in range(self.partitions):
             wait_until_decided(self.settings, self.merged_topic, partition)
 
@@ -100,7 +104,7 @@ class KafkaMerge:
             found = self.of(name)
             return found["membership"] == membership and set(conditions) <= set(found["conditions"])
 
-        wait_until(is_so, f"input {name} is {membership} {conditions}", seconds=DEADLINE)
+        self.wait(is_so, f"input {name} is {membership} {conditions}")
         return found
 
     def output(self, partition: int = 0) -> list[Element]:
@@ -128,11 +132,3 @@ class KafkaMerge:
         for lane in observed["lanes"]:
             for name, each in lane["inputs"].items():
                 assert "quarantined" not in each["conditions"], (name, each)
-
-    def wait_for_element(self, element: Element, partition: int = 0) -> None:
-        """Wait until a lane has put an element out."""
-        wait_until(lambda: element in self.output(partition), f"{element} is put out", seconds=DEADLINE)
-
-    def has_come_to(self, vc: int, partition: int = 0) -> bool:
-        """Tell whether a lane has put out this stable, or a later one."""
-        return any(isinstance(e, Stable) and e.vc >= vc for e in self.output(partition)[-3:])

@@ -14,10 +14,10 @@ from typing import Any, Final, Self
 
 from lmerge import INFINITY, MINUS_INFINITY, Hello
 from lmerge.kafka import KafkaSettings
-from tests.support.kafka import wait_until, wait_until_decided
+from tests.support.kafka import wait_until_decided
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.logical import events, present
-from tests.support.merge_service import DEADLINE, Service
+from tests.support.merge_service import Service
 from tests.support.producer import Producer
 
 ALGORITHMS: Final = ("R0", "R1", "R2", "R3", "R4")
@@ -90,8 +90,8 @@ class KafkaWorld:
             self._begin(name, cold=name == "r3", foreign=name == "r1")
             self._attach(name)
         self._require_algorithm()
-        self.producers["r1"].send(5)
-        wait_until(lambda: "r1" in self.joined(), "the merge begins", seconds=DEADLINE)
+        self.producers["r1"].send_a_stable()
+        self.merge.wait(lambda: "r1" in self.joined(), "it begins")
 
     def end(self) -> None:
         """Let everyone go on and say the rest, and judge what came out."""
@@ -164,7 +164,7 @@ class KafkaWorld:
             self.done.append(f"pause {name}")
             self.merge.ordered(name, "pause")
             self.paused.add(name)
-            wait_until(lambda: "paused" in self.merge.of(name)["conditions"], f"{name} is paused")
+            self.merge.wait(lambda: "paused" in self.merge.of(name)["conditions"], f"{name} is paused")
 
     def _resume_one(self) -> None:
         if self.paused:

@@ -16,7 +16,7 @@ from typing import Self
 
 import msgspec
 
-from lmerge import INFINITY, Adjust, Element, Event, Hello, Insert, Skip
+from lmerge import INFINITY, Adjust, Element, Event, Hello, Insert, Skip, Stable
 from lmerge.codec import encode_batch
 from lmerge.kafka import KafkaSettings, TransactionalWriter
 from tests.support.logical import on_the_wire
@@ -79,6 +79,11 @@ class Producer:
         batch = self._stream[self._position : self._position + count]
         self._commit(batch)
         self._position += len(batch)
+
+    def send_a_stable(self) -> None:
+        """Write everything up to the next stable: after it, every lane has heard of this producer."""
+        rest = self._stream[self._position :]
+        self.send(1 + next(place for place, element in enumerate(rest) if isinstance(element, Stable)))
 
     def send_rest(self) -> None:
         """Write everything that is left."""
