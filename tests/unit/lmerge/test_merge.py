@@ -481,6 +481,30 @@ def test_ordered_algorithms_need_no_refeeding(algorithm: str) -> None:
     assert successor.process("r2", [ins("A", 5, 8), ins("B", 6, 9)]) == [ins("B", 6, 9)]
 
 
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_dump_holds_all_that_a_successor_needs_beside_the_inputs(algorithm: str) -> None:
+    said = [ins("A", 5, 30), ins("B", 6, 40), stb(10), ins("C", 12, 50)]
+    merge = merge_of(algorithm)
+    merge.process("r1", said)
+    successor = create(algorithm)
+    successor.load(merge.dump())
+    for name, again in (("r1", said), ("r2", [])):
+        successor.refeed(name, again, done=True)
+    rest = [adj("B", 6, 40, 35), stb(60)]
+    assert successor.process("r1", rest) == merge.process("r1", rest) == [adj("B", 6, 40, 35), stb(60)]
+
+
+def test_r4_finds_a_laggards_end_that_the_output_has_left() -> None:
+    """The leader moves an event from 50 to 12: the laggard's 50 is indexed by itself from then on."""
+    merge = merge_of("R4")
+    for name in ("r1", "r2"):
+        merge.process(name, [ins("A", 2, 50), ins("A", 2, 60), stb(10)])
+    assert merge.process("r1", [adj("A", 2, 50, 12), stb(20)]) == [adj("A", 2, 50, 12), stb(20)]
+    merge._index.check_invariants()  # type: ignore[attr-defined]
+    assert merge.process("r2", [adj("A", 2, 50, 12), stb(30)]) == [stb(30)]
+    assert not [fact for fact in merge.take_facts() if isinstance(fact, Divergence | Violation)]
+
+
 def test_the_oldest_batch_is_that_of_the_oldest_live_node() -> None:
     for algorithm in ("R3", "R4"):
         merge = merge_of(algorithm)
