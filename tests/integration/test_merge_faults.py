@@ -107,6 +107,8 @@ def test_killed_at_random_moments_and_between_produce_and_commit(
 @pytest.mark.parametrize("seed", [3, 9])
 def test_lanes_move_between_two_processes(settings: KafkaSettings, figure: Figure, seed: int, *, long: bool) -> None:
     """A second process takes its share, all of it when the first is killed, and gives back when that is there again."""
+    if seed > 3 and not long:
+        pytest.skip("R4 too: --long")
     figure(f"seed {seed}")
     rounds = 10 if long else 1
     with several(settings, 2) as (one, two), KafkaWorld(settings, one, seed, count=60 * (rounds + 1)) as world:
@@ -165,7 +167,6 @@ def test_a_zombie_that_wakes_up_is_refused(
                 world.merge.wait(lambda: refused(zombie, world.merge) > 0, "the zombie is refused")
             wait_for_owner(world.merge, zombie, successor)  # it is a member again, and gets its share
             world.end()
-            world.merge.service = zombie
 
 
 def refused(service: Service, merge: KafkaMerge) -> int:
@@ -242,7 +243,6 @@ def test_a_survivor_goes_on_with_everything_that_is_live(
         merge.wait_for_stable(INFINITY, seconds=300)
         assert merge.tdb() == wire_tdb(reference)
         merge.require_certified()
-        merge.delete()
 
 
 def last(reader: TailReader, merge: KafkaMerge) -> Element:

@@ -67,7 +67,6 @@ class KafkaWorld:
         if error is not None:
             error.add_note(f"{self.algorithm}, merge {self.merge.name}: {'; '.join(self.done)}")
             error.add_note(f"{self.merge.lanes()}")
-        self.merge.delete()
 
     def run(self) -> None:
         """Let three begin, play until all have said everything, and judge."""
