@@ -42,7 +42,7 @@ test-fast: setup  ## unit, property and golden tests, under 2 minutes
 coverage: setup  ## the same with branch coverage, which must be complete for lmerge
 	$(BIN)/pytest -n 2 --dist worksteal --cov
 
-simulation: setup  ## the oracle over 200,000 random elements per algorithm
+simulation: setup  ## the oracle over 200,000 random elements per algorithm, and 20,000 random lives of a lane
 	$(BIN)/pytest -n 2 tests/simulation
 
 integration: setup  ## tests on a real Kafka broker and a real Spark

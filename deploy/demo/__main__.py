@@ -42,8 +42,8 @@ def main(*, keep: bool) -> None:
     console = Console(highlight=False)
     try:
         sys.exit(_run(console, keep=keep))
-    except KeyboardInterrupt:
-        print("demo: stopped; everything that it had started is gone", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"demo: stopped by {stop}; everything that it had started is gone", file=sys.stderr)
         sys.exit(STOPPED)
     except (LMergeError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -90,10 +90,10 @@ def _print(console: Console, verdict: Verdict) -> None:
         console.print(f"  {what:<16} {figure}", markup=False, soft_wrap=True)
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
+def _interrupt(number: int, _frame: FrameType | None) -> None:
     """Take the first signal as Ctrl-C; from then on the demo is cleaning up."""
     _ignore_signals()
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name)
 
 
 def _ignore_signals() -> None:

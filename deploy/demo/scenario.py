@@ -69,13 +69,11 @@ class Scenario:
         return self._judge(self._end_the_rows())
 
     def _begin(self) -> None:
-        """Start everything; Spark takes longest, so it starts first."""
+        """Start everything but the replicas."""
         say = self._screen.say
         self._workload = self._stage.start_workload(seed=1, rate=RATE, file=self._stage.rows_file)
         self._stage.start_merge()
-        for name in query.FIRST:
-            self._stage.start_replica(name)
-        say(f"the workload writes {RATE} rows a second; three replicas start, a Spark each: {_plans()}")
+        say(f"the workload writes {RATE} rows a second")
         self._wait(lambda: self._exists(query.BIDS), f"the workload makes its topic {query.BIDS}")
         self._heartbeat = self._stage.start_heartbeat()
         self._wait(self._api.is_ready, "the merge service answers")
@@ -83,9 +81,11 @@ class Scenario:
         say(f"the heartbeat service runs; the merge service answers at {self._stage.rest} and has merge {query.MERGE}")
 
     def _join(self) -> None:
-        self._watch.replicas = dict.fromkeys(query.FIRST, "starting")
+        """Start the replicas, each when the one before is up: three Sparks that start at once starve each other."""
+        self._watch.replicas = dict.fromkeys(query.FIRST, "waiting")
+        self._screen.say(f"three replicas start one after the other, a Spark each: {_plans()}")
         for name in query.FIRST:
-            self._attach(name)
+            self._start_and_attach(name)
         self._until(lambda view: all_joined(view.lanes, query.FIRST), "all three replicas are joined", _SPARK_SECONDS)
         self._stage.is_up(*query.FIRST)
         self._until(lambda _: self._watch.follow(query.MERGED_TOPIC), "the merged topic exists", _MOVE_SECONDS)
@@ -108,10 +108,8 @@ class Scenario:
 
     def _attach_the_fourth(self) -> None:
         name = query.FOURTH
-        self._stage.start_replica(name)
-        self._watch.replicas[name] = "starting"
         self._screen.say(f"{name} starts with plan {query.PLANS[name]}, from the very first row")
-        self._attach(name)
+        self._start_and_attach(name)
         self._until(
             lambda view: has_caught_up(view.lanes, name), f"{name} catches up with the merged topic", _SPARK_SECONDS
         )
@@ -186,8 +184,10 @@ class Scenario:
         self._until(lambda _: said() is not None, "the heartbeat service counts the last rows", _MOVE_SECONDS)
         return said() or 0
 
-    def _attach(self, name: str) -> None:
-        """Attach a replica as soon as its topic is there."""
+    def _start_and_attach(self, name: str) -> None:
+        """Start a replica, and attach it as soon as its topic is there."""
+        self._stage.start_replica(name)
+        self._watch.replicas[name] = "starting"
         self._until(lambda _: self._api.attach(name), f"{name} makes its topic", _SPARK_SECONDS)
         self._watch.follow(query.replica_topic(name))
         self._screen.say(f"{name} is attached over REST")
