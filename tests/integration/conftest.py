@@ -23,7 +23,7 @@ def bootstrap_servers(stack: LocalStack) -> str:
 
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
-    """Say a figure, or what replays a random test: printed, and kept with the report of the test."""
+    """Tell a figure: printed, and kept in the report of a long run."""
 
     def say(text: str) -> None:
         print(text)  # noqa: T201

@@ -10,7 +10,6 @@ from lmerge import INFINITY, TDB, Event, Hello, StreamProperties
 from lmerge.canonical import payload
 from lmerge.kafka import KafkaSettings
 from lmerge.normal_form import json_pair
-from tests.integration.conftest import Figure
 from tests.support import presentations
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import ALGORITHMS, PROMISES, KafkaWorld
@@ -38,12 +37,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_the_merged_topic_is_right_while_inputs_come_and_go(
-    settings: KafkaSettings, service: Service, figure: Figure, seed: int
+    settings: KafkaSettings, service: Service, seed: int
 ) -> None:
     """The algorithm is chosen by what the definition lists; each seed plays one of the five."""
     with KafkaWorld(settings, service, seed) as world:
         world.run()
-        figure(f"seed {seed}, {world.algorithm}: {'; '.join(world.done)}")
 
 
 def test_an_input_that_promises_too_little_is_refused_with_the_way_out(

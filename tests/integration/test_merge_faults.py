@@ -74,7 +74,6 @@ def test_killed_at_random_moments_and_between_produce_and_commit(
 ) -> None:
     """Five merges, R0 to R4, in one process that is killed again and again while their inputs come and go."""
     kills = 50 if long else 5
-    figure(f"seed {seed}, {kills} kills")
     rng = random.Random(seed)
     with running(settings, gate.environment) as service, ExitStack() as stack:
         worlds = [
@@ -102,12 +101,14 @@ def test_killed_at_random_moments_and_between_produce_and_commit(
                 wait_for_owner(world.merge, service)
         for world in worlds:
             world.end()
+    figure(f"killed {kills} times with five merges, R0 to R4: nothing lost, nothing repeated")
 
 
 @pytest.mark.parametrize("seed", [3, 9])
-def test_lanes_move_between_two_processes(settings: KafkaSettings, figure: Figure, seed: int, *, long: bool) -> None:
+def test_lanes_move_between_two_processes(settings: KafkaSettings, seed: int, *, long: bool) -> None:
     """A second process takes its share, all of it when the first is killed, and gives back when that is there again."""
-    figure(f"seed {seed}")
+    if seed > 3 and not long:
+        pytest.skip("R4 too: --long")
     rounds = 10 if long else 1
     with several(settings, 2) as (one, two), KafkaWorld(settings, one, seed, count=60 * (rounds + 1)) as world:
         world.begin_three()
@@ -138,12 +139,9 @@ def play(world: KafkaWorld) -> None:
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_zombie_that_wakes_up_is_refused(
-    settings: KafkaSettings, gate: Gate, figure: Figure, *, in_transaction: bool
-) -> None:
+def test_a_zombie_that_wakes_up_is_refused(settings: KafkaSettings, gate: Gate, *, in_transaction: bool) -> None:
     """The owner is stopped, another one takes over and goes on, the owner wakes up: in a transaction that is E15."""
     seed = 13 if in_transaction else 14
-    figure(f"seed {seed}")
     with running(settings, gate.environment) as zombie, KafkaWorld(settings, zombie, seed) as world:
         world.begin_three()
         wait_for_owner(world.merge, zombie)
@@ -165,7 +163,6 @@ def test_a_zombie_that_wakes_up_is_refused(
                 world.merge.wait(lambda: refused(zombie, world.merge) > 0, "the zombie is refused")
             wait_for_owner(world.merge, zombie, successor)  # it is a member again, and gets its share
             world.end()
-            world.merge.service = zombie
 
 
 def refused(service: Service, merge: KafkaMerge) -> int:
@@ -184,9 +181,8 @@ def mortal() -> Iterator[LocalStack]:
 
 @pytest.mark.parametrize("seed", [3])
 def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
-    mortal: LocalStack, gate: Gate, figure: Figure, seed: int, *, long: bool
+    mortal: LocalStack, gate: Gate, seed: int, *, long: bool
 ) -> None:
-    figure(f"seed {seed}")
     kills = 10 if long else 1
     settings = KafkaSettings(mortal.bootstrap_servers)
     with running(settings, gate.environment) as service, KafkaWorld(settings, service, seed, count=60 * kills) as world:
@@ -242,7 +238,6 @@ def test_a_survivor_goes_on_with_everything_that_is_live(
         merge.wait_for_stable(INFINITY, seconds=300)
         assert merge.tdb() == wire_tdb(reference)
         merge.require_certified()
-        merge.delete()
 
 
 def last(reader: TailReader, merge: KafkaMerge) -> Element:

@@ -271,4 +271,3 @@ def test_a_merge_of_two_merges_is_exact(settings: KafkaSettings) -> None:
         assert top.tdb() == wire_tdb(left.reference)
         top.require_certified()
         top.require_quiet()
-        top.delete()

@@ -57,10 +57,6 @@ class KafkaMerge:
         status, answer = self.service.call("DELETE", f"/v1/merges/{self.name}/inputs/{name}")
         assert status == 204, answer
 
-    def delete(self) -> None:
-        """Remove the merge, so that the service has less to do; its topics stay."""
-        self.service.call("DELETE", f"/v1/merges/{self.name}")
-
     def order(self, name: str, what: str, body: Any = None) -> tuple[int, Any]:
         """Order something of an input: pause, resume, release, fast-forward."""
         return self.service.call("POST", f"/v1/merges/{self.name}/inputs/{name}:{what}", body)

@@ -66,8 +66,7 @@ class KafkaWorld:
             producer.close()
         if error is not None:
             error.add_note(f"{self.algorithm}, merge {self.merge.name}: {'; '.join(self.done)}")
-            error.add_note(f"{self.merge.lanes()}")
-        self.merge.delete()
+            error.add_note(f"{self.merge.service.call('GET', f'/v1/merges/{self.merge.name}')}")
 
     def run(self) -> None:
         """Let three begin, play until all have said everything, and judge."""

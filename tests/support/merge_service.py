@@ -40,6 +40,7 @@ class Service:
         self._environment = environment or {}
         (self.port,) = ports.choose(1)
         self.process: subprocess.Popen[bytes] | None = None
+        self._defined: set[str] = set()
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
@@ -75,7 +76,13 @@ class Service:
         """Put something under /v1/merges/, and give the answer."""
         status, answer = self.call("PUT", f"/v1/merges/{path}", body)
         assert status in (200, 201), answer
+        self._defined.add(path.partition("/")[0])
         return answer
+
+    def remove_merges(self) -> None:
+        """Remove the merges that were defined here: else every service that is started later runs them too."""
+        for name in self._defined:
+            self.call("DELETE", f"/v1/merges/{name}")
 
     def attach(self, merge: str, *names: str) -> None:
         """Attach inputs whose topics are called by the merge and their names."""
@@ -148,6 +155,7 @@ def several(
     finally:
         for service in services:
             if service.is_alive:
+                service.remove_merges()
                 service.end(signal.SIGKILL)
 
 

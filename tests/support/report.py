@@ -1,6 +1,7 @@
 """The report of the long run: a table in a page of `docs/`, one row for each file of tests, kept from run to run.
 
-A run replaces the rows of the files that it ran, adds those that are new, and leaves the rest of the page as it is.
+A run replaces the rows of the files that it ran, adds those that are new, and leaves the rest of the page as it is. The
+figures that tests tell (fixture `figure`) are kept in the same way, in a list after the table.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 
 HEADER: Final = "| tests | date | machine | passed | failed | skipped | seconds |\n|---|---|---|---:|---:|---:|---:|\n"
+FIGURES: Final = "Figures that the tests told:\n\n"
 
 
 class Tally:
@@ -20,6 +22,8 @@ class Tally:
     def __init__(self) -> None:
         self._outcomes: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self.figures: defaultdict[str, list[str]] = defaultdict(list)
+        """What the tests of each file told."""
 
     def add(self, report: pytest.TestReport) -> None:
         """Count one phase of a test: its set-up, its call or its tear-down."""
@@ -28,6 +32,8 @@ class Tally:
         self._seconds[suite] += report.duration
         if report.when == "call" or not report.passed:
             self._outcomes[suite][report.outcome] += 1
+        if report.when == "call":
+            self.figures[suite] += [str(text) for name, text in report.user_properties if name == "figure"]
 
     def rows(self, *, day: date, machine: str) -> dict[str, str]:
         """Give the row of each file that was run."""
@@ -50,8 +56,21 @@ def update(page: str, rows: dict[str, str]) -> str:
     return "\n".join([before + HEADER.rstrip(), *table, *lines[end:]]) + "\n"
 
 
+def update_figures(page: str, figures: dict[str, list[str]]) -> str:
+    """Return the page with these figures in its list, which comes last if it is new; a file's old ones are gone."""
+    if FIGURES not in page:
+        page = f"{page.rstrip()}\n\n{FIGURES}".lstrip()
+    before, _, rest = page.partition(FIGURES)
+    lines = rest.splitlines()
+    end = next((n for n, line in enumerate(lines) if not line.startswith("- ")), len(lines))
+    kept = [line for line in lines[:end] if line.removeprefix("- ").partition(": ")[0] not in figures]
+    told = [f"- {suite}: {text}" for suite, texts in figures.items() for text in texts]
+    return "\n".join([before + FIGURES.rstrip(), "", *sorted(kept + told), *lines[end:]]) + "\n"
+
+
 def write(file: Path, tally: Tally) -> None:
     """Put what was counted into the page."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     rows = tally.rows(day=date.today(), machine=f"{os.cpu_count()} cores, {memory:.0f} GiB")  # noqa: DTZ011  # local
-    file.write_text(update(file.read_text() if file.exists() else "", rows))
+    page = update(file.read_text() if file.exists() else "", rows)
+    file.write_text(update_figures(page, {suite: tally.figures[suite] for suite in rows}))

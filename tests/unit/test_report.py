@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from tests.support.report import HEADER, Tally, update
+from tests.support.report import FIGURES, HEADER, Tally, update, update_figures
 
 
 def phase(nodeid: str, when: str, outcome: str, seconds: float) -> pytest.TestReport:
@@ -30,3 +30,10 @@ def test_a_run_replaces_its_rows_and_leaves_the_rest_of_the_page() -> None:
     assert page == f"# Title\n\ntext\n\n{HEADER}| b | old |\n| c | old |\n"
     page = update(f"{page}\nafter\n", {"c": "| c | new |", "a": "| a | new |"})
     assert page == f"# Title\n\ntext\n\n{HEADER}| a | new |\n| b | old |\n| c | new |\n\nafter\n"
+
+
+def test_a_run_replaces_the_figures_of_its_files() -> None:
+    page = update_figures("text\n", {"a": ["1 s", "2 s"], "b": ["old"]})
+    assert page == f"text\n\n{FIGURES}- a: 1 s\n- a: 2 s\n- b: old\n"
+    page = update_figures(f"{page}\nafter\n", {"b": ["new"], "c": []})
+    assert page == f"text\n\n{FIGURES}- a: 1 s\n- a: 2 s\n- b: new\n\nafter\n"
