@@ -483,14 +483,14 @@ def test_ordered_algorithms_need_no_refeeding(algorithm: str) -> None:
 
 @pytest.mark.parametrize("algorithm", ["R3", "R4"])
 def test_a_dump_holds_all_that_a_successor_needs_beside_the_inputs(algorithm: str) -> None:
-    said = [ins("A", 5, 30), ins("B", 6, 40), stb(10), ins("C", 12, 50)]
+    said: list[Element] = [ins("A", 5, 30), ins("B", 6, 40), stb(10), ins("C", 12, 50)]
     merge = merge_of(algorithm)
     merge.process("r1", said)
     successor = create(algorithm)
     successor.load(merge.dump())
-    for name, again in (("r1", said), ("r2", [])):
+    for name, again in (("r1", said), ("r2", list[Element]())):
         successor.refeed(name, again, done=True)
-    rest = [adj("B", 6, 40, 35), stb(60)]
+    rest: list[Element] = [adj("B", 6, 40, 35), stb(60)]
     assert successor.process("r1", rest) == merge.process("r1", rest) == [adj("B", 6, 40, 35), stb(60)]
 
 
