@@ -144,9 +144,7 @@ class MergeLoop:
         self._own(member, pool)
         self._follow()
         self._watch_topics(pool)
-        self._read_on(
-            reader
-        )  # before the poll: an input that was attached again must not get what was read for it before
+        self._read_on(reader)  # an input that was attached again must not get what was read for it before
         batches = self._poll(reader)
         for partition, runner in self._lanes.items():
             mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
