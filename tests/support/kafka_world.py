@@ -69,12 +69,12 @@ class KafkaWorld:
             error.add_note(f"{self.algorithm}, merge {self.merge.name}: {'; '.join(self.done)}")
             error.add_note(f"{self.merge.service.call('GET', f'/v1/merges/{self.merge.name}')}")
 
-    def run(self) -> None:
-        """Let three begin, play until all have said everything, and judge."""
+    def run(self, acts: int) -> None:
+        """Let three begin, do so many things to the inputs while they say what they have to say, and judge."""
         self.begin_three()
-        while self.step():
-            if self.rng.random() < 0.7:
-                self.act()
+        for _ in range(acts):
+            self.step()
+            self.act()
         self.end()
 
     def step(self) -> bool:
