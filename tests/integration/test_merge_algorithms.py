@@ -37,11 +37,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def test_the_merged_topic_is_right_while_inputs_come_and_go(
-    settings: KafkaSettings, service: Service, seed: int
+    settings: KafkaSettings, service: Service, seed: int, *, long: bool
 ) -> None:
     """The algorithm is chosen by what the definition lists; each seed plays one of the five."""
     with KafkaWorld(settings, service, seed) as world:
-        world.run()
+        world.run(acts=60 if long else 15)
 
 
 def test_an_input_that_promises_too_little_is_refused_with_the_way_out(

@@ -160,16 +160,20 @@ def test_a_zombie_that_wakes_up_is_refused(settings: KafkaSettings, gate: Gate, 
                 gate.open()
             zombie.signal(signal.SIGCONT)
             if in_transaction:
-                world.merge.wait(lambda: refused(zombie, world.merge) > 0, "the zombie is refused")
+                world.merge.wait(lambda: refused(zombie, world.merge), "the zombie is refused")
             wait_for_owner(world.merge, zombie, successor)  # it is a member again, and gets its share
             world.end()
 
 
-def refused(service: Service, merge: KafkaMerge) -> int:
-    """Return how many transactions of a merge a process failed to commit."""
+def refused(service: Service, merge: KafkaMerge) -> bool:
+    """Tell whether a process failed to commit a transaction of a merge."""
+    return has_failed(service, merge, "commit_failed")
+
+
+def has_failed(service: Service, merge: KafkaMerge, event: str) -> bool:
+    """Tell whether a process had to begin something anew, by its metrics."""
     _, metrics = service.call("GET", "/metrics")
-    lines = [line for line in str(metrics).splitlines() if line.startswith("lmerge_transactions_total")]
-    return sum(int(float(line.split()[-1])) for line in lines if merge.name in line and 'outcome="failed"' in line)
+    return f'lmerge_failures_total{{event="{event}",merge="{merge.name}"}}' in str(metrics)
 
 
 @pytest.fixture
@@ -181,13 +185,14 @@ def mortal() -> Iterator[LocalStack]:
 
 @pytest.mark.parametrize("seed", [3])
 def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
-    mortal: LocalStack, gate: Gate, seed: int, *, long: bool
+    mortal: LocalStack, gate: Gate, figure: Figure, seed: int, *, long: bool
 ) -> None:
+    """The commits begin while nobody is there. A lone broker may lose its decision on them at its start (ADR 4)."""
     kills = 10 if long else 1
     settings = KafkaSettings(mortal.bootstrap_servers)
     with running(settings, gate.environment) as service, KafkaWorld(settings, service, seed, count=60 * kills) as world:
         world.begin_three()
-        for _ in range(kills):
+        for kill in range(kills):
             play(world)
             gate.close()
             world.step()
@@ -198,7 +203,30 @@ def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
             gate.open()
             mortal.restart()
             world.restart_producers()
+            if undecided := world.undecided():
+                figure(
+                    f"kill {kill + 1} of a lone broker: it lost its decision on {', '.join(undecided)} (KAFKA-20734)"
+                )
+                require_standstill(world, undecided)
+                return
         world.end()
+
+
+def require_standstill(world: KafkaWorld, undecided: list[str]) -> None:
+    """Lanes without a decision are not run, so that nothing is written twice; what is there is right."""
+    merge = world.merge
+    stuck = [
+        p for p in range(merge.partitions) if {f"{merge.merged_topic}/{p}", f"{merge.name}.state/{p}"} & {*undecided}
+    ]
+    if stuck:
+        merge.wait(lambda: has_failed(merge.service, merge, "take_over_failed"), "taking over is given up")
+    for partition in stuck:
+        with log_end(merge.settings, merge.merged_topic, partition) as end:
+            before = end()
+            world.step()
+            merge.wait(lambda: has_failed(merge.service, merge, "take_over_failed"), "taking over is given up")
+            assert end() == before
+    merge.require_certified()
 
 
 @pytest.mark.parametrize("live", [1_000, 10_000, 100_000])

@@ -9,11 +9,12 @@ machine decides. An input is let go or begun anew only while another one is join
 """
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Final, Self
 
 from lmerge import INFINITY, MINUS_INFINITY, Hello
-from lmerge.kafka import KafkaSettings
+from lmerge.kafka import KafkaSettings, TailReader, Undecided
 from tests.support.kafka import wait_until_decided
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.logical import events, present
@@ -68,12 +69,12 @@ class KafkaWorld:
             error.add_note(f"{self.algorithm}, merge {self.merge.name}: {'; '.join(self.done)}")
             error.add_note(f"{self.merge.service.call('GET', f'/v1/merges/{self.merge.name}')}")
 
-    def run(self) -> None:
-        """Let three begin, play until all have said everything, and judge."""
+    def run(self, acts: int) -> None:
+        """Let three begin, do so many things to the inputs while they say what they have to say, and judge."""
         self.begin_three()
-        while self.step():
-            if self.rng.random() < 0.7:
-                self.act()
+        for _ in range(acts):
+            self.step()
+            self.act()
         self.end()
 
     def step(self) -> bool:
@@ -111,6 +112,21 @@ class KafkaWorld:
         for name, producer in self.producers.items():
             for partition in range(self.merge.partitions if not producer.is_dead else 0):
                 wait_until_decided(self.merge.settings, self.merge.topic(name), partition)
+
+    def undecided(self) -> list[str]:
+        """Return the partitions in which a transaction is not decided though nobody has it open any more."""
+        topics = [self.merge.merged_topic, f"{self.merge.name}.state", *map(self.merge.topic, sorted(self.attached))]
+        found = []
+        deadline = time.monotonic() + 15  # an open transaction of somebody who died is aborted after 10 s
+        with TailReader(self.merge.settings) as reader:
+            for topic in topics:
+                for partition in range(self.merge.partitions):
+                    try:
+                        left = max(0.0, deadline - time.monotonic())
+                        reader.require_decided(topic, partition, timeout_seconds=left)
+                    except Undecided:
+                        found.append(f"{topic}/{partition}")
+        return found
 
     def restart_producers(self) -> None:
         """Let every producer that is attached fence and go on, after its broker was away."""
