@@ -36,9 +36,8 @@ class Merge:
         self._settings = settings
         self._service = service
         TopicAdmin(settings).ensure(*(TopicSpec(self.topic(name), PARTITIONS) for name in ("r1", "r2")))
-        assert service.call("PUT", f"/v1/merges/{self.name}", {"partitions": PARTITIONS})[0] == 200
-        for name in ("r1", "r2"):
-            assert service.call("PUT", self._path(name), {"topic": self.topic(name)})[0] == 200
+        service.put(self.name, {"partitions": PARTITIONS})
+        service.attach(self.name, "r1", "r2")
 
     def topic(self, name: str) -> str:
         return f"{self.name}.{name}"
@@ -126,5 +125,5 @@ def test_a_merge_that_cannot_be_judged_is_one_clear_sentence(
     assert unknown.err.startswith("lmerge: there is no merge no-such-merge on ")
     assert merge.name in unknown.err
     lonely = f"m{uuid.uuid4().hex[:8]}"
-    assert service.call("PUT", f"/v1/merges/{lonely}", {})[0] == 200
+    service.put(lonely, {})
     wait_until(lambda: "has no inputs" in run_cli("certify", "--merge", lonely, *servers).err, "its topics are made")
