@@ -1,7 +1,6 @@
 """The merge service over REST, as any user of it would call it."""
 
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -9,6 +8,7 @@ import msgspec
 from deploy.demo import query
 from deploy.demo.errors import DemoError
 from deploy.demo.observe import Lane
+from lmerge.kafka.closing import Closing
 
 _ANSWER_SECONDS: Final = 10.0
 
@@ -21,7 +21,7 @@ class _Merge(msgspec.Struct, frozen=True):
     observed: _Observed
 
 
-class MergeApi:
+class MergeApi(Closing):
     """A client of the merge service.
 
     Args:
@@ -62,17 +62,8 @@ class MergeApi:
         """Ask for what is committed, lane by lane."""
         return msgspec.convert(self._call("GET", self._merge), _Merge).observed.lanes
 
-    def close(self) -> None:
-        """Drop the connection."""
+    def _close(self) -> None:
         self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _call(self, method: str, path: str, body: object = None, *, fine: str = "") -> Any:
         """Call, and return the answer; None if it was refused with the code that is fine."""

@@ -1,13 +1,13 @@
 """Looking at the demo from outside: the status over REST, and every record of the topics, as a consumer sees them."""
 
 import time
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from deploy.demo import query
 from deploy.demo.observe import Tally, View, leader, longest_gap_since, merged_stable, replica_view
 from deploy.demo.rest import MergeApi
 from lmerge.kafka import KafkaSettings, MissingTopic, PartitionReader, TopicAdmin
+from lmerge.kafka.closing import Closing
 
 LOOK_SECONDS: Final = 0.25
 
@@ -17,7 +17,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Watch:
+class Watch(Closing):
     """Follows the topics and asks the merge service.
 
     Args:
@@ -65,17 +65,8 @@ class Watch:
         """Give the times of all commits to the merged topic, by partition."""
         return {partition: tally.times for partition, tally in self._tallies.get(query.MERGED_TOPIC, {}).items()}
 
-    def close(self) -> None:
-        """Drop the connection."""
+    def _close(self) -> None:
         self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _view(self) -> View:
         lanes = self._api.lanes()

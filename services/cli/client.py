@@ -3,12 +3,12 @@
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx
 
 from lmerge.errors import UsageError
+from lmerge.kafka.closing import Closing
 from services.cli.failure import NotGranted, Unreachable
 
 TIMEOUT_SECONDS: Final = 35.0
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS: Final = 35.0
 _PAGE: Final = 500
 
 
-class Api:
+class Api(Closing):
     """A connection to the merge service.
 
     Args:
@@ -88,17 +88,8 @@ class Api:
             raise Unreachable(f"the merge service cannot do this now ({response.status_code}): {detail}")
         raise NotGranted(detail)
 
-    def close(self) -> None:
-        """Drop the connection."""
+    def _close(self) -> None:
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _trust(ca: Path | None) -> ssl.SSLContext:

@@ -98,11 +98,6 @@ class MergeLoop:
         """The last committed record of every lane that this process owns."""
         return {p: runner.committed for p, runner in self._lanes.copy().items() if runner.committed is not None}
 
-    @property
-    def lanes_owned(self) -> int:
-        """How many lanes this process owns."""
-        return len(self._lanes)
-
     def run(self) -> None:
         """Go on until `stop`; what fails is begun anew."""
         while not self._stop.is_set():
