@@ -9,7 +9,6 @@ Beside each change goes, in the same transaction, a record to `lmerge.audit`: wh
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +17,7 @@ import msgspec
 
 from lmerge.kafka import BrokerError, Fenced, KafkaSettings, RebuildError, TailReader, TopicAdmin
 from lmerge.kafka import TransactionalWriter as Writer
+from services.clock import now_ms
 from services.merge.control_topic import apply, to_record
 from services.merge.definitions import Changed, Desired
 from services.merge.topics import AUDIT, CONTROL
@@ -74,7 +74,7 @@ class Control:
             LMergeError: what `decide` raises; nothing is changed then.
             BrokerError: it could not be written.
         """
-        changed = Changed(by=by, at_ms=time.time_ns() // 1_000_000, why=why, what=what)
+        changed = Changed(by=by, at_ms=now_ms(), why=why, what=what)
         with self._lock:
             for _ in range(_ATTEMPTS):
                 try:

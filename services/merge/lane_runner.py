@@ -19,6 +19,7 @@ from lmerge.kafka import (
     TopicAdmin,
     TransactionalWriter,
 )
+from services.clock import now_ms
 from services.merge import feedback
 from services.merge.definitions import Attachment, Desired
 from services.merge.lane import Lane, Prepared
@@ -38,11 +39,6 @@ WAIT_BEFORE_COMMIT: Final = "LMERGE_TEST_WAIT_BEFORE_COMMIT"
 that the process can be killed or stopped, or the broker, with transactions open."""
 
 
-def now_ms() -> int:
-    """Return the wall time in milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 def _wait_before_commit() -> None:
     if WAIT_BEFORE_COMMIT in os.environ:
         while Path(os.environ[WAIT_BEFORE_COMMIT]).exists():
@@ -57,13 +53,16 @@ class LaneRunner:
 
     Args:
         settings: the cluster.
+        topics: the one connection that looks at topics, for all lanes.
         owner: the name of this process, for people.
         merge: the name of the merge.
         partition: which of its lanes.
         desired: what is wanted of the merge.
     """
 
-    def __init__(self, settings: KafkaSettings, owner: str, merge: str, partition: int, desired: Desired) -> None:
+    def __init__(
+        self, settings: KafkaSettings, topics: TopicAdmin, *, owner: str, merge: str, partition: int, desired: Desired
+    ) -> None:
         began = time.perf_counter()
         self.partition = partition
         self._commits = 0
@@ -73,7 +72,7 @@ class LaneRunner:
         self._signals = desired.definition.signals(merge)
         self._writer = TransactionalWriter(settings, transactional_id(merge, partition))
         self._reader = TailReader(settings)
-        self._topics = TopicAdmin(settings)
+        self._topics = topics
         try:
             self._writer.fence()
             for topic in (self._merged, self._state):

@@ -175,7 +175,9 @@ class MergeLoop:
 
     def _take_over(self, partition: int, desired: Desired) -> LaneRunner | None:
         try:
-            runner = LaneRunner(self._settings, self._owner, self.name, partition, desired)
+            runner = LaneRunner(
+                self._settings, self._admin, owner=self._owner, merge=self.name, partition=partition, desired=desired
+            )
         except LMergeError as error:
             self._not_before[partition] = time.monotonic() + AGAIN_SECONDS
             self._failed("take_over_failed", error, lane=partition)

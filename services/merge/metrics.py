@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from lmerge import INFINITY
 from lmerge.kafka import Batch
+from services.clock import now_ms
 from services.merge.definitions import Desired
 from services.merge.lane import Prepared
 from services.merge.lane_record import InputRecord, LaneRecord
-from services.merge.lane_runner import now_ms
 from services.merge.status import InputStatus, LaneStatus, lane_status
 
 _SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)

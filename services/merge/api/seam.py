@@ -1,12 +1,12 @@
 """What REST needs of the rest of the service; every part may be called from any thread."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from lmerge.kafka import TopicDescription
+from services.clock import now_ms
 from services.merge.definitions import Desired
 from services.merge.lane_record import LaneRecord
 
@@ -68,10 +68,6 @@ class Topics(Protocol):
         ...
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1_000)
-
-
 class Parts(NamedTuple):
     """All of them, for the calls."""
 
@@ -80,4 +76,4 @@ class Parts(NamedTuple):
     health: Health
     topics: Topics
     registry: CollectorRegistry
-    now_ms: Callable[[], int] = _now_ms
+    now_ms: Callable[[], int] = now_ms
