@@ -42,7 +42,7 @@ from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 from services.merge import desired as decide
 from services.merge import loop as loop_module
 from services.merge.control import Control
-from services.merge.definitions import InputDefinition, MergeDefinition
+from services.merge.definitions import Desired, InputDefinition, MergeDefinition
 from services.merge.loop import MergeLoop, Pace
 from services.merge.metrics import Metrics
 from services.merge.supervisor import Supervisor
@@ -141,10 +141,8 @@ class Bench:
             wall, process = time.perf_counter(), time.process_time()
             if profile is not None:
                 _profiled.append(profile)
-            for number in range(INPUTS):
-                _change(control, name, lambda now, n=number: decide.set_paused(now, name, f"r{n}", paused=False))  # type: ignore[misc]
-            while not _is_done(loop):
-                time.sleep(0.01)
+            _change(control, name, lambda now: _released(now, name))
+            _wait(lambda: _is_done(loop), "all is merged")
             working = [each for each in threading.enumerate() if each.name.startswith(("merge-", "commit-"))]
             thread = sum(_cpu(each) - before.get(each.ident, 0.0) for each in working)
             used = _used(total, wall, process, thread)
@@ -247,6 +245,13 @@ def _change(control: Control, name: str, decision: Callable[[Any], Any]) -> None
     control.change(name, decision, by="benchmark", what="set up")
 
 
+def _released(now: Desired | None, name: str) -> Desired | None:
+    """Let all inputs go at the same moment: they are replicas of one query, and as fast as each other."""
+    for number in range(INPUTS):
+        now = decide.set_paused(now, name, f"r{number}", paused=False)
+    return now
+
+
 @contextmanager
 def _service(
     settings: KafkaSettings, name: str, algorithm: str, topics: Sequence[str]
@@ -257,7 +262,7 @@ def _service(
     _change(control, name, lambda now: decide.put_merge(now, name, definition, lambda: uuid.uuid4().hex))
     _change(control, name, lambda now: decide.fix_origin(now, name, None, ""))
     for number, topic in enumerate(topics):
-        attach = InputDefinition(topic=topic, joins_at=0)  # joined from the start, and read from the first record on
+        attach = InputDefinition(topic=topic)
         _change(control, name, lambda now, n=number, d=attach: decide.put_input(now, name, f"r{n}", d, lambda: f"a{n}"))  # type: ignore[misc]
         _change(control, name, lambda now, n=number: decide.set_paused(now, name, f"r{n}", paused=True))  # type: ignore[misc]
     supervisor = Supervisor(settings, control, metrics, owner="benchmark", pace=Pace())
@@ -329,7 +334,7 @@ def _wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> Non
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 @contextmanager
