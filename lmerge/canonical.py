@@ -7,7 +7,7 @@ reads. Duplicate keys, NaN, infinities and lone surrogates are refused. `null` a
 Unicode normalisation.
 
 This module sits on the path of every element, so a whole batch is read and written back by msgspec in two calls into C.
-msgspec sorts keys by code point and forgets duplicates, so its output is taken only where neither can matter (`_quick`
+msgspec sorts keys by code point and forgets duplicates, so its output is taken only where neither can matter (`write`
 has the argument). What is left goes one by one through the same check and, if need be, through `_exact`, which is slow
 and obvious, and which the tests hold the quick way against.
 """
@@ -58,12 +58,12 @@ def number(x: float) -> str:
 _PLAIN = re.compile(r"-?(?=[0-9.]{1,16}$)(?:[1-9][0-9]*|0(?=\.0{0,5}[1-9]))\.[0-9]*[1-9]").fullmatch
 
 
-def _float(literal: str) -> msgspec.Raw:
-    """Keep a float as its canonical text, which every encoder then writes as it is."""
+def float_hook(literal: str) -> msgspec.Raw:
+    """Keep a float as its canonical text, which every encoder then writes as it is; for decoders of msgspec."""
     return msgspec.Raw((literal if _PLAIN(literal) else number(float(literal))).encode())
 
 
-_read = msgspec.json.Decoder(float_hook=_float).decode
+_read = msgspec.json.Decoder(float_hook=float_hook).decode
 _write_lines = msgspec.json.Encoder(order="sorted").encode_lines
 _write_in_order = msgspec.json.Encoder().encode
 
@@ -79,18 +79,28 @@ def _order_in_doubt(text: bytes) -> bool:
     return high and (b"\xee" in text or b"\xef" in text)
 
 
-def _quick(texts: Sequence[bytes]) -> list[bytes] | None:
-    r"""Canonicalise where msgspec's reading and writing is enough; None where it cannot be told.
+def write(values: Sequence[Any], text: bytes, *, other_quotes: int = 0) -> list[bytes] | None:
+    r"""Write the canonical forms of values that msgspec has read from `text`; None where it cannot be told.
 
     msgspec keeps the last of duplicate keys, which would pass unnoticed. But what it writes then has fewer quotation
     marks than what it read: a key brings two, and every other quotation mark is either written as ``\"`` on both sides
     or was read as ``\u0022``. So with no ``\u`` in the text, equal numbers of them mean that no key was lost.
+
+    Args:
+        values: as a decoder with `float_hook` gives them.
+        text: what they were read from.
+        other_quotes: how many quotation marks it has outside of the values, if no key was lost there either.
     """
-    joined = b"[" + b",".join(texts) + b"]"
-    lines: bytes = _write_lines(_read(joined))  # a line feed inside a string is written as \n, so lines are values
-    if b"\\u" in joined or joined.count(b'"') != lines.count(b'"') or _order_in_doubt(lines):
+    lines: bytes = _write_lines(values)  # a line feed inside a string is written as \n, so lines are values
+    if b"\\u" in text or text.count(b'"') != lines.count(b'"') + other_quotes or _order_in_doubt(lines):
         return None
     return lines.split(b"\n")[:-1]
+
+
+def _quick(texts: Sequence[bytes]) -> list[bytes] | None:
+    """Canonicalise where msgspec's reading and writing is enough; None where it cannot be told."""
+    joined = b"[" + b",".join(texts) + b"]"
+    return write(_read(joined), joined)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,7 +114,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _exact(text: bytes) -> bytes:
     """Canonicalise a value that msgspec has been able to read: there is no NaN in it, and no broken UTF-8."""
-    return _write_in_order(json.loads(text.decode(), object_pairs_hook=_unique, parse_float=_float))
+    return _write_in_order(json.loads(text.decode(), object_pairs_hook=_unique, parse_float=float_hook))
 
 
 def refuse_duplicate_keys(text: bytes) -> None:

@@ -14,12 +14,13 @@ Everything works on batches: a batch is decoded, checked and canonicalised in a 
 through, it is decoded record by record, with the same result and with the error of the first record that has one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from lmerge.canonical import canonical, canonical_batch, refuse_duplicate_keys
+from lmerge.canonical import canonical, float_hook, refuse_duplicate_keys, write
 from lmerge.elements import (
     INFINITY,
     MINUS_INFINITY,
@@ -41,13 +42,13 @@ class _Wire(msgspec.Struct, frozen=True, gc=False, tag_field="kind", forbid_unkn
 
 
 class _Insert(_Wire, frozen=True, tag="insert"):
-    payload: msgspec.Raw
+    payload: Any
     vs: _Instant
     ve: _Instant | None
 
 
 class _Adjust(_Wire, frozen=True, tag="adjust"):
-    payload: msgspec.Raw
+    payload: Any
     vs: _Instant
     vold: _Instant | None
     ve: _Instant | None
@@ -73,9 +74,16 @@ class _Skip(_Wire, frozen=True, tag="skip"):
 
 _Record: TypeAlias = _Insert | _Adjust | _Stable | _Hello | _Skip
 
-_WITH_PAYLOAD = (_Insert, _Adjust)
+_QUOTES: dict[type, int] = {_Insert: 10, _Adjust: 12, _Stable: 6, _Skip: 6}
+"""Quotation marks of a record without its payload: those of the kind, and of every field once."""
 
-_decoder: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record)
+
+class _Text(msgspec.Struct):
+    payload: msgspec.Raw
+
+
+_decoder: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record, float_hook=float_hook)
+_text_decoder = msgspec.json.Decoder(_Text)
 _encoder = msgspec.json.Encoder()
 
 
@@ -119,33 +127,24 @@ def _decode_together(values: Sequence[bytes | None]) -> list[Element] | None:
         if lines.count(b"\n") != len(values) - 1:
             return None
         records = _decoder.decode_lines(lines)
-        if len(records) != len(values) or _lost_fields(records, lines):
+        kinds = Counter(map(type, records))
+        if len(records) != len(values) or _Hello in kinds:  # a hello may have fields that are not known here
             return None
-        texts = [bytes(record.payload) for record in records if isinstance(record, _WITH_PAYLOAD)]
-        return _elements(records, canonical_batch(texts))
+        quotes = sum(_QUOTES[kind] * count for kind, count in kinds.items())
+        payloads = write([r.payload for r in records if isinstance(r, _Insert | _Adjust)], lines, other_quotes=quotes)
+        return None if payloads is None else _elements(records, payloads)
     except (TypeError, ValueError, UsageError, msgspec.DecodeError, RecursionError):
         return None
-
-
-def _lost_fields(records: list[_Record], text: bytes) -> bool:
-    """Tell whether `text` may have fields that `records` lack, because they came twice or because a hello has more.
-
-    Every field brings at least two quotation marks, and all records but hello are written with the fields they had.
-    """
-    written = _encoder.encode_lines(records)
-    if _Hello in set(map(type, records)):
-        return written != text + b"\n"
-    return written.count(b'"') != text.count(b'"')
 
 
 def _decode_one(value: bytes | None) -> Element:
     if value is None:
         raise ValueError("the record has no value (a tombstone)")
     record = _decoder.decode(value)
-    if _lost_fields([record], value):
+    texts = [bytes(_text_decoder.decode(value).payload)] if isinstance(record, _Insert | _Adjust) else []
+    if isinstance(record, _Hello) or value.count(b'"') != _QUOTES[type(record)] + sum(t.count(b'"') for t in texts):
         refuse_duplicate_keys(value)
-    texts = [canonical(bytes(record.payload))] if isinstance(record, _WITH_PAYLOAD) else []
-    return _elements([record], texts)[0]
+    return _elements([record], map(canonical, texts))[0]
 
 
 def _elements(records: Iterable[_Record], payloads: Iterable[bytes]) -> list[Element]:

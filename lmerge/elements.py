@@ -47,7 +47,7 @@ def show_time(t: int) -> str:
 
 
 def _check_payload(element: "Insert | Adjust") -> None:
-    """Refuse a payload that no index can hold. Bytes keep their hash: it is needed later anyway."""
+    """Refuse a payload that no index can hold."""
     try:
         hash(element.payload)
     except TypeError:
@@ -64,9 +64,11 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
     ve: int
 
     def __post_init__(self) -> None:
-        if not (type(self.vs) is type(self.ve) is int and MINUS_INFINITY < self.vs < self.ve <= INFINITY):
+        vs, ve = self.vs, self.ve
+        if not (type(vs) is type(ve) is int and MINUS_INFINITY < vs < ve <= INFINITY):
             raise UsageError(f"{self}: needs integers -inf < vs < ve <= +inf, an event has a lifetime")
-        _check_payload(self)
+        if type(self.payload) is not bytes:
+            _check_payload(self)
 
     def __repr__(self) -> str:
         return f"Insert({self.payload!r}, {show_time(self.vs)}, {show_time(self.ve)})"
@@ -85,7 +87,8 @@ class Adjust(msgspec.Struct, frozen=True, gc=False):
             raise UsageError(f"{self}: needs integers -inf < vs < vold <= +inf, no event ends before it has begun")
         if not (type(self.ve) is int and self.vs <= self.ve <= INFINITY):
             raise UsageError(f"{self}: needs an integer vs <= ve <= +inf")
-        _check_payload(self)
+        if type(self.payload) is not bytes:
+            _check_payload(self)
 
     def __repr__(self) -> str:
         times = ", ".join(map(show_time, (self.vs, self.vold, self.ve)))

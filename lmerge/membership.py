@@ -58,6 +58,11 @@ class Membership:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.streams.values())
 
+    @property
+    def slots(self) -> list[int]:
+        """The slots of the attached streams."""
+        return [stream.slot for stream in self.streams.values()]
+
     def attach(self, stream_id: StreamId, joins_at: int) -> Stream:
         """Add a stream under a new slot.
 

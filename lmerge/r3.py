@@ -60,6 +60,9 @@ class R3(IndexedMerge):
             node = self._index.add(Node(vs, element.payload, self._batch, ends={stream.slot: ve}))
         elif stream.slot in node.ends:
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
+        elif ve == node.out and len(node.ends) < self._index.crowd:  # the common case, without a further call
+            node.ends[stream.slot] = node.out
+            return None
         else:
             self._index.set_end(node, stream.slot, ve)
             if ve == node.out:
@@ -93,10 +96,19 @@ class R3(IndexedMerge):
             t = self._put_out_final(stream.slot, t, output)
         if t <= self._max_stable or t < self.origin:
             return
+        slot = stream.slot
         for node in self._index.freeze_below(t):
-            self._freeze(stream, node, t, output)
-        for node in self._index.touched(stream.slot, t):
-            self._settle(stream, node, t, output)
+            if t <= node.out == node.ends.get(slot):  # the common case: it is as the leading stream has it
+                self._index.keep(node)
+            else:
+                self._freeze(stream, node, t, output)
+        slots = self._members.slots
+        for node in self._index.touched(slot, t):
+            out, ends = node.out, node.ends
+            if out < t and list(map(ends.get, slots)).count(out) == len(slots):  # the common case: all agree
+                self._index.delete(node)
+            else:
+                self._settle(stream, node, t, output)
         self._index.sweep(t)
         self._floor = self._index.floor
         self._max_stable = t

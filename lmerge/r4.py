@@ -25,12 +25,13 @@ Cost        Insert and adjust: O(log w + d) for w live nodes and d different end
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import zip_longest
 
 from lmerge.divergence import odd_one_out
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Insert, Stable
 from lmerge.facts import Divergence, Fact, Rule, StreamId, Violation
-from lmerge.in3t import Ends, In3T, Node, total
+from lmerge.in3t import NONE, Ends, In3T, Node, ends_of, from_floor, has, many, total
 from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
 from lmerge.state import MergeState
@@ -52,8 +53,11 @@ class R4(IndexedMerge):
             if vs < self._max_stable:  # line 6
                 self._settled += 1
                 return None
-            self._index.add(Node(vs, element.payload, self._batch, out={ve: 1}, ends={slot: {ve: 1}}))
+            self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={slot: ve}))
             output.append(element)
+            return None
+        if node.out == ve >= node.floor and slot not in node.ends and len(node.ends) < self._index.crowd:
+            node.ends[slot] = node.out  # the common case, without a further call
             return None
         self._index.increment(node, slot, ve)
         if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
@@ -67,7 +71,7 @@ class R4(IndexedMerge):
         if node is None and vs < self._max_stable:  # line 14
             self._settled += 1
             return None
-        if node is None or (element.vold not in node.of(slot) and element.vold >= node.floor):
+        if node is None or (not has(node.of(slot), element.vold) and element.vold >= node.floor):
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
         self._move(node, slot, element)
         return None
@@ -81,16 +85,24 @@ class R4(IndexedMerge):
         t = stable.vc
         if t <= self._max_stable or t < self.origin:  # line 17
             return
+        slot = stream.slot
         for node in self._index.freeze_below(t):
-            out = self._reconcile(stream.slot, node, t, output)
-            if out:
+            out = node.out
+            if not isinstance(out, int) or out < t or node.ends.get(slot) != out:
+                out = self._reconcile(slot, node, t, output)
+            if out is not NONE:
                 self._index.freeze_at(node, out, t)
             else:
                 self._index.delete(node)
-        for node in self._index.touched(stream.slot, t):
-            self._report_divergence(stream, node)
-            out = self._reconcile(stream.slot, node, t, output)
-            if out:
+        slots = self._members.slots
+        for node in self._index.touched(slot, t):
+            out, ends = node.out, node.ends
+            if list(map(ends.get, slots)).count(out) == len(slots):  # the common case: all agree
+                out = from_floor(out, t)
+            else:
+                self._report_divergence(stream, node)
+                out = self._reconcile(slot, node, t, output)
+            if out is not NONE:
                 self._index.set_output(node, out, t)
             else:
                 self._index.delete(node)
@@ -106,11 +118,16 @@ class R4(IndexedMerge):
         Returns:
             The output's ends at or above t.
         """
-        out = node.out
-        if out == node.of(slot):  # the common case, cheaply: they agree
-            return out if min(out, default=t) >= t else {end: count for end, count in out.items() if end >= t}
-        mine = Counter({end: count for end, count in node.of(slot).items() if end >= self._max_stable})
-        out = Counter(out)
+        settled, ends = node.out, node.of(slot)
+        if settled == ends:
+            return from_floor(settled, t)
+        ends = from_floor(ends, self._max_stable)
+        if isinstance(settled, int) and isinstance(ends, int):  # one event each: the general case in short
+            if settled >= t <= ends:
+                return settled
+            output.append(Adjust(node.payload, node.vs, settled, ends))
+            return from_floor(ends, t)
+        mine, out = Counter(many(ends)), Counter(many(settled))
         low, high = _split(mine, t)
         low_out, high_out = _split(out, t)
         beyond = total(high_out) - total(high)
@@ -130,7 +147,7 @@ class R4(IndexedMerge):
                 output.append(Insert(node.payload, node.vs, new))
             out.subtract([] if old is None else [old])
             out.update([] if new is None else [new])
-        return {end: count for end, count in out.items() if count and end >= t}
+        return from_floor(ends_of(out), t)
 
     # -- what is reported
 
@@ -152,7 +169,7 @@ class R4(IndexedMerge):
             if node.of(other.slot) == mine:
                 agreeing += 1
                 continue
-            one, two = (_claim(node.of(stream.slot), start, bound) for stream in (leader, other))
+            one, two = (_claim(many(node.of(stream.slot)), start, bound) for stream in (leader, other))
             if one != two:
                 claims[leader.stream_id], claims[other.stream_id] = one, two
         if claims:
@@ -163,7 +180,7 @@ class R4(IndexedMerge):
     # -- recovery
 
     def _output_ends(self, node: Node) -> tuple[int, ...]:
-        return tuple(_sorted(Counter(node.out)))
+        return tuple(_sorted(Counter(many(node.out))))
 
     def load(self, state: MergeState) -> None:
         """Go on from a state; every stream of it has to be re-fed. Ends below max_stable are left out."""
@@ -171,14 +188,14 @@ class R4(IndexedMerge):
         for kept in state.nodes:
             live = Counter(end for end in kept.ends if end >= self._max_stable)
             if live:
-                self._index.add(Node(kept.vs, kept.payload, self._batch, out=dict(live)))
+                self._index.add(Node(kept.vs, kept.payload, self._batch, out=ends_of(live)))
         for node in self._index.freeze_below(self._max_stable):
             self._index.freeze_at(node, node.out, self._max_stable)
 
     def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
         node = self._index.nodes.get((element.vs, element.payload))
         if isinstance(element, Adjust):
-            if node is not None and (element.vold in node.of(slot) or element.vold < node.floor):
+            if node is not None and (has(node.of(slot), element.vold) or element.vold < node.floor):
                 self._move(node, slot, element)
             return
         if node is None:
@@ -197,7 +214,7 @@ def _sorted(ends: Counter[int]) -> list[int]:
     return sorted(ends.elements())
 
 
-def _claim(ends: Ends, joins_at: int, bound: int) -> str:
+def _claim(ends: Mapping[int, int], joins_at: int, bound: int) -> str:
     final = sorted(Counter({end: count for end, count in ends.items() if joins_at <= end < bound}).elements())
     alive = sum(count for end, count in ends.items() if end >= bound)
     return f"ends at {final}, {alive} alive at {bound}"

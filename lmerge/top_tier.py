@@ -21,12 +21,15 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from lmerge.elements import MINUS_INFINITY, Payload
 from lmerge.ends import MIN_LIMIT, EndIndex
+
+PATIENCE: Final = 8
+"""How many ends must have been left behind for each entry before stale ones are looked for: most are not indexed."""
 
 
 class TopNode(msgspec.Struct, eq=False, gc=False):
@@ -153,7 +156,7 @@ class TopTier(ABC, Generic[N]):
         elif self._deaths >= len(self.nodes):
             self.floor = min(node.vs for node in self.nodes.values() if node.frozen)
             self._deaths = 0
-        if MIN_LIMIT < sum(map(len, self._own_ends.values())) < 2 * self._left_behind:
+        if MIN_LIMIT < sum(map(len, self._own_ends.values())) < self._left_behind // PATIENCE:
             for index in self._own_ends.values():
                 index.compact()
             self._left_behind = 0

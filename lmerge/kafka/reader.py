@@ -1,12 +1,17 @@
-"""Reading on and on: committed records of many partitions, in the order of each, by one consumer.
+"""Reading on and on: committed records of many partitions, in the order of each, the topics in turns.
 
 The caller says where each partition begins and keeps the positions: the offset of the last record taken + 1. Nothing
 is stored in Kafka, and no group is joined. Partitions come and go while it runs, and the others do not notice; one that
 cannot be read any more leaves by itself, with an error that names it.
+
+Each topic has a consumer of its own. Partitions of one consumer share one queue, and when it is full librdkafka fetches
+whichever partition happens to be asked first when there is room again: one with a backlog starves the others until its
+backlog is read (ADR 7).
 """
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -19,17 +24,22 @@ from lmerge.kafka.errors import BrokerError, RetryError, is_partition_end
 from lmerge.kafka.record import Record, to_record
 from lmerge.kafka.settings import KafkaSettings
 
-BATCH_RECORDS: Final = 1_000
-"""The most that one poll returns. From 100 to 5,000 the speed is the same."""
+BATCH_RECORDS: Final = 2_000
+"""The most that one poll returns; the topics share it. From 100 to 5,000 the speed is the same."""
+
+WAIT_SECONDS: Final = 0.005
+"""How long a poll waits for one of several topics before it looks at the others again."""
 
 Partition: TypeAlias = tuple[str, int]
 """A topic and the number of one of its partitions."""
+
+_Messages: TypeAlias = "list[Message[Any, Any]]"
 
 
 class Batch(NamedTuple):
     """Consecutive committed records of one partition: offsets and values side by side, for those who need no more."""
 
-    offsets: list[int]
+    offsets: Sequence[int]
     values: list[bytes | None]
     first_timestamp: int
     """Kafka's timestamp of the first of them, in milliseconds."""
@@ -38,12 +48,12 @@ class Batch(NamedTuple):
 class PartitionReader(Closing):
     """Reads committed records of many partitions; for one thread.
 
-    What waits in its queue is bounded by `KafkaSettings` (16 MB, and per partition about 10,000 records); when nobody
-    polls, fetching pauses.
+    What waits is bounded by `KafkaSettings`: for each topic 16 MB and about 10,000 records. When nobody polls, fetching
+    pauses.
 
     Args:
         settings: the cluster.
-        batch_records: the most that one poll returns.
+        batch_records: the most that one poll returns, shared by the topics; at least a record of each.
     """
 
     def __init__(self, settings: KafkaSettings, *, batch_records: int = BATCH_RECORDS) -> None:
@@ -51,9 +61,9 @@ class PartitionReader(Closing):
             raise UsageError(f"batch_records {batch_records}: a poll must be able to return a record")
         self._batch_records = batch_records
         self._edge = Edge(settings.bootstrap_servers)
-        config = {**settings.consumer("lmerge-reader"), "error_cb": self._edge.note}
-        with self._edge.calling("reader cannot be made", _serve_nothing):
-            self._consumer = Consumer(config)
+        self._config = {**settings.consumer("lmerge-reader"), "error_cb": self._edge.note}
+        # In the order of their turns: whoever was waited for last comes last.
+        self._consumers: dict[str, Consumer] = {}
         self._partitions: set[Partition] = set()
         # Partitions that were removed and not added again: a record of theirs may be on its way still.
         self._removed: set[Partition] = set()
@@ -91,9 +101,12 @@ class PartitionReader(Closing):
         self._require_open()
         if known := self._partitions.intersection(offsets):
             raise UsageError(f"partitions {_show(known)} are being read already; remove them first")
-        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         with self._edge.calling(f"cannot begin to read {_show(offsets)}", _serve_nothing):
-            self._consumer.incremental_assign(wanted)
+            for topic, numbers in _by_topic(offsets).items():
+                consumer = self._consumers.get(topic)
+                if consumer is None:
+                    consumer = self._consumers[topic] = Consumer(self._config)
+                consumer.incremental_assign([TopicPartition(topic, n, offsets[topic, n]) for n in numbers])
         self._partitions.update(offsets)
         self._ended.difference_update(offsets)
         self._removed.difference_update(offsets)
@@ -109,7 +122,8 @@ class PartitionReader(Closing):
         self._require_open()
         gone = self._partitions.intersection(partitions)
         with self._edge.calling(f"cannot stop reading {_show(gone)}", _serve_nothing):
-            self._consumer.incremental_unassign([TopicPartition(*partition) for partition in gone])
+            for topic, numbers in _by_topic(gone).items():
+                self._consumers[topic].incremental_unassign([TopicPartition(topic, number) for number in numbers])
         self._partitions -= gone
         self._removed |= gone
         for partition in partitions:
@@ -125,7 +139,7 @@ class PartitionReader(Closing):
                 `failed`; the others go on with the next poll. Nothing that was read is lost.
             StopError: another reason why one partition, or none at all, can be read.
         """
-        return [to_record(message) for message in self._poll(timeout_seconds)]
+        return [to_record(message) for messages in self._poll(timeout_seconds).values() for message in messages]
 
     def poll_batches(self, timeout_seconds: float) -> dict[Partition, Batch]:
         """Wait as `poll` does and return the same records, by partition, without what few need. Half the cost.
@@ -135,37 +149,67 @@ class PartitionReader(Closing):
             StopError: as `poll`.
         """
         batches: dict[Partition, Batch] = {}
-        for message in self._poll(timeout_seconds):
-            partition = cast("Partition", (message.topic(), message.partition()))
-            batch = batches.get(partition)
-            if batch is None:
-                batch = batches[partition] = Batch([], [], message.timestamp()[1])
-            batch.offsets.append(cast("int", message.offset()))
-            batch.values.append(message.value())
+        for topic, messages in self._poll(timeout_seconds).items():
+            for number, part in self._by_partition(topic, messages).items():
+                values = [message.value() for message in part]
+                batches[topic, number] = Batch(_offsets(part), values, part[0].timestamp()[1])
         return batches
 
-    def _poll(self, timeout_seconds: float) -> "list[Message[Any, Any]]":
+    def _poll(self, timeout_seconds: float) -> dict[str, _Messages]:
         deadline = Deadline(timeout_seconds)
+        self._close_unused()
         while True:
             if self._failures:
                 raise self._failures.popleft()
-            taken = self._take(deadline.slice())
-            plain = not self._removed  # then what carries no error is a record: no call for each of them
-            messages = [m for m in taken if (plain and m.error() is None) or self._is_record(m)]
-            if messages or (deadline.passed and not self._failures):
-                return messages
+            taken = self._take() or self._wait(deadline)
+            if taken or (deadline.passed and not self._failures):
+                return taken
+
+    def _take(self) -> dict[str, _Messages]:
+        """Take what is there, of each topic its share."""
+        self._require_open()
+        share = max(1, self._batch_records // max(1, len(self._consumers)))
+        with self._edge.calling(f"cannot read {len(self._partitions)} partitions", _serve_nothing):
+            taken = {topic: consumer.consume(share, 0) for topic, consumer in self._consumers.items()}
+        return self._records(taken)
+
+    def _wait(self, deadline: Deadline) -> dict[str, _Messages]:
+        """Wait for a message: of the only topic, or for a moment of the one whose turn it is."""
+        if not self._consumers:
+            time.sleep(deadline.slice())
+            return {}
+        topic = next(iter(self._consumers))
+        consumer = self._consumers[topic] = self._consumers.pop(topic)
+        longest = {} if len(self._consumers) == 1 else {"longest": WAIT_SECONDS}
+        with self._edge.calling(f"cannot read {topic}", _serve_nothing):
+            first = consumer.poll(deadline.slice(**longest))
+        return {} if first is None else self._records({topic: [first]})
+
+    def _records(self, taken: dict[str, _Messages]) -> dict[str, _Messages]:
+        """Leave the records; what else messages may be is dealt with here."""
+        plain = not self._removed  # then what carries no error is a record: no further call for each of them
+        records = {
+            topic: [m for m in messages if (plain and m.error() is None) or self._is_record(m)]
+            for topic, messages in taken.items()
+        }
+        return {topic: messages for topic, messages in records.items() if messages}
+
+    def _by_partition(self, topic: str, messages: _Messages) -> dict[int, _Messages]:
+        numbers = [number for name, number in self._partitions if name == topic]
+        if len(numbers) == 1:
+            return {numbers[0]: messages}
+        parts: dict[int, _Messages] = {}
+        for message in messages:
+            parts.setdefault(cast("int", message.partition()), []).append(message)
+        return parts
+
+    def _close_unused(self) -> None:
+        for topic in self._consumers.keys() - {topic for topic, _ in self._partitions}:
+            self._consumers.pop(topic).close()
 
     def _close(self) -> None:
-        self._consumer.close()
-
-    def _take(self, timeout_seconds: float) -> "list[Message[Any, Any]]":
-        """Wait for the first message, then take what is there: `consume` alone would wait for all of them."""
-        self._require_open()
-        with self._edge.calling(f"cannot read {len(self._partitions)} partitions", _serve_nothing):
-            first = self._consumer.poll(timeout_seconds)
-            if first is None:
-                return []
-            return [first, *self._consumer.consume(self._batch_records - 1, 0)] if self._batch_records > 1 else [first]
+        for consumer in self._consumers.values():
+            consumer.close()
 
     def _is_record(self, message: "Message[Any, Any]") -> bool:
         """Tell whether a message is a record that is wanted; what else it may be is dealt with here."""
@@ -191,7 +235,22 @@ class PartitionReader(Closing):
         self._failures.append(failure)
 
 
-def _show(partitions: "Mapping[Partition, int] | set[Partition] | frozenset[Partition]") -> str:
+def _offsets(messages: _Messages) -> Sequence[int]:
+    """Return the offsets of records of one partition; those between two markers follow each other."""
+    first, last = cast("int", messages[0].offset()), cast("int", messages[-1].offset())
+    if last - first == len(messages) - 1:
+        return range(first, last + 1)
+    return cast("list[int]", [message.offset() for message in messages])
+
+
+def _by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+def _show(partitions: Iterable[Partition]) -> str:
     """Name partitions, the first few of many."""
     names = [f"{topic}/{partition}" for topic, partition in sorted(partitions)]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

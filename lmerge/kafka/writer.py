@@ -154,7 +154,9 @@ class TransactionalWriter(Closing):
         _, outbox = self._require("write", State.OPEN)
         if partition < 0:
             raise UsageError(f"partition {partition} of topic {topic}: partitions are counted from 0")
-        messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
+        messages: list[dict[str, Any]] = [
+            {"value": value} if key is None else {"key": key, "value": value} for key, value in records
+        ]
         if last_headers and not messages:
             raise UsageError(f"headers without a record: nothing to write to {topic}/{partition}")
         self._state = State.FAILED  # until all are taken: half of a batch must not be committed

@@ -5,7 +5,7 @@ inputs share one, and one copy of its payload. The memory is bounded: two genera
 when the younger is full. A laggard finds nothing there and pays a tenth more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lmerge import Element
@@ -30,11 +30,13 @@ class Decoder:
         """Decode records up to the first malformed one, as `lmerge.codec.decode_batch` does."""
         young, old = self._young.get, self._old.get
         found = [young(value) or old(value) for value in values]
-        if None not in found:
+        if all(found):  # elements are never false; `None in` would compare each with None
             return found, None  # type: ignore[return-value]
         missing = [value for value, element in zip(values, found, strict=True) if element is None]
         decoded, error = decode_batch(missing)
-        self._remember(missing, decoded)
+        self._remember(missing[: len(decoded)], decoded)
+        if len(missing) == len(values):
+            return decoded, error
         fresh = iter(decoded)
         elements: list[Element] = []
         for index, element in enumerate(found):
@@ -45,11 +47,10 @@ class Decoder:
             elements.append(known)
         return elements, None
 
-    def _remember(self, values: Sequence[bytes | None], elements: Sequence[Element]) -> None:
+    def _remember(self, values: list[bytes | None], elements: list[Element]) -> None:
         if len(self._young) + len(elements) > GENERATION:
             self._old, self._young = self._young, {}
-        pairs = zip(values, elements, strict=False)
-        if any(value is None or len(value) > MAX_BYTES for value in values):
-            self._young.update((value, element) for value, element in pairs if value and len(value) <= MAX_BYTES)
-        else:
-            self._young.update(pairs)
+        pairs: Iterable[tuple[bytes | None, Element]] = zip(values, elements, strict=True)
+        if max(map(len, values), default=0) > MAX_BYTES:  # type: ignore[arg-type]  # what was decoded has a value
+            pairs = ((value, element) for value, element in pairs if len(value or b"") <= MAX_BYTES)
+        self._young.update(pairs)

@@ -182,6 +182,15 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(R1, "_is_new", is_new)
 
 
+def _without_floor(method: Callable[[In3T, Node, Ends, int], None]) -> Callable[[In3T, Node, Ends, int], None]:
+    """Let a node keep what is final."""
+
+    def keeping(self: In3T, node: Node, out: Ends, _floor: int) -> None:
+        method(self, node, out, MINUS_INFINITY)
+
+    return keeping
+
+
 @defect("R4 compares frozen parts")
 def _(patch: pytest.MonkeyPatch) -> None:
     reconcile = R4._reconcile
@@ -193,11 +202,9 @@ def _(patch: pytest.MonkeyPatch) -> None:
         finally:
             self._max_stable = stable
 
-    def keep_all(self: In3T, node: Node, floor: int) -> None:
-        """Leave the streams' ends as they are."""
-
     patch.setattr(R4, "_reconcile", whole)
-    patch.setattr(In3T, "_raise_floor", keep_all)
+    for name in ("freeze_at", "set_output"):
+        patch.setattr(In3T, name, _without_floor(getattr(In3T, name)))
 
 
 @defect("read before fence")
