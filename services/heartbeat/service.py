@@ -1,6 +1,6 @@
 """The loop of the heartbeat service: own the feed, read rows, write cuts.
 
-All decisions are in `lmerge/feed.py`. The only state is the last committed heartbeat, so whatever goes wrong with a
+All decisions are in `lmerge/feed/`. The only state is the last committed heartbeat, so whatever goes wrong with a
 write, the answer is to take over again: new writer, fence, read the tail, seek to its offsets.
 """
 
