@@ -20,18 +20,20 @@ still come is m - D, and the largest sound promise of partition j is
 
     tau_j = max(tau when it was first known, m_j - D - 1)      tau = min over all j, null while one of them is
 
-Only this bound acts at once: in a partition reading order *is* writing order, over partitions it is not, so nothing
-that one partition says moves another's tau_j. A row that does not count moves nothing: a late one could not, an early
-one (a broken clock) must not. When a bound is broken, the rows that break it are late; the promise holds regardless.
+Only this bound acts at once: in a partition reading order *is* writing order, over partitions it is not. What spans
+partitions or depends on time (bounds between topics, the timeout, idleness: `generator.py`) acts only after every
+partition has been read up to an end that was asked for after it fell due. A row that does not count moves nothing: a
+late one could not, an early one (a broken clock) must not. When a bound is broken, the rows that break it are late; the
+promise holds regardless.
 
 No state but the last heartbeat: a successor seeks to its `ends` and takes every tau_j = tau. That is sound, as tau is
 below each; what is forgotten (the largest timestamps) delays progress until the partitions speak again.
 
-Not here: reading and writing topics, the clock (`services/heartbeat`), bounds that span partitions.
+Not here: reading and writing topics, and the clocks (`services/heartbeat`).
 """
 
-from lmerge.feed.cuts import Cut, CutMaker, Row, SourceCounts, TopicPartition
-from lmerge.feed.definition import KAFKA, MAX_AHEAD_MS, FeedDefinition, Source, Unit
+from lmerge.feed.cuts import Cut, CutMaker, LeftOut, Reason, Row, SourceCounts, TopicPartition, UnsafeRule
+from lmerge.feed.definition import KAFKA, MAX_AHEAD_MS, FeedDefinition, Source, TopicBound, Unit
 from lmerge.feed.heartbeat import Ends, Heartbeat, Segment, counts, is_early, is_late, segments
 from lmerge.feed.timestamps import MAX_TS, MIN_TS, read_timestamp
 
@@ -45,12 +47,16 @@ __all__ = [
     "Ends",
     "FeedDefinition",
     "Heartbeat",
+    "LeftOut",
+    "Reason",
     "Row",
     "Segment",
     "Source",
     "SourceCounts",
+    "TopicBound",
     "TopicPartition",
     "Unit",
+    "UnsafeRule",
     "counts",
     "is_early",
     "is_late",

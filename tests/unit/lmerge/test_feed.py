@@ -341,7 +341,7 @@ def test_early_and_unreadable_rows_move_the_ends_and_nothing_else() -> None:
     cuts = maker(1, definition=feed(max_ahead_ms=1_000))
     cuts.add([bid(0, 0, 100), bid(0, 3, 1_051), bid(0, 4, None)], now_ms=50)
     cuts.add([bid(0, 5, 1_060)], now_ms=70)  # the first row has fixed the ceiling
-    beat, found = cuts.cut(now_ms=90)
+    beat, found, _ = cuts.cut(now_ms=90)
     assert (beat.ceiling, beat.tau, beat.max_ts, beat.ends) == (1_050, 89, 100, {"bids": (6,)})
     assert found == {"bids": SourceCounts(rows=4, early=2, unreadable=1)}
     cuts.add([bid(0, 6, 1_060)], now_ms=100)
@@ -371,7 +371,7 @@ def test_a_cut_without_rows_repeats_the_promise() -> None:
     cuts.add([bid(0, 0, 100)], now_ms=0)
     first = cuts.cut(now_ms=0).heartbeat
     assert not cuts.changed
-    second, found = cuts.cut(now_ms=0)
+    second, found, _ = cuts.cut(now_ms=0)
     assert (second.n, second.tau, second.max_ts, second.ends) == (2, first.tau, first.max_ts, first.ends)
     assert found == {}
     assert cuts.last is second
@@ -387,7 +387,7 @@ def test_a_new_partition_begins_at_zero_finds_the_promise_and_holds_it_back() ->
     assert cuts.changed
     assert cuts.positions == {("bids", 0): 1, ("bids", 1): 0, ("bids", 2): 0}
     cuts.add([bid(0, 1, 500), bid(1, 0, 89), bid(1, 1, 300)], now_ms=0)
-    beat, found = cuts.cut(now_ms=0)
+    beat, found, _ = cuts.cut(now_ms=0)
     assert (beat.tau, beat.ends) == (89, {"bids": (2, 2, 0)})
     assert found == {"bids": SourceCounts(rows=3, late_in_new=1)}
     assert cuts.slowest() == [("bids", 2)]
@@ -422,5 +422,5 @@ def test_a_heartbeat_of_other_topics_is_refused() -> None:
 
 def test_counts_add_up() -> None:
     total = SourceCounts(rows=9, late=1)
-    total.add(SourceCounts(rows=5, late=1, late_in_new=2, early=3, unreadable=4))
-    assert total == SourceCounts(rows=14, late=2, late_in_new=2, early=3, unreadable=4)
+    total.add(SourceCounts(rows=5, late=1, late_in_new=2, late_after_idle=6, early=3, unreadable=4))
+    assert total == SourceCounts(rows=14, late=2, late_in_new=2, late_after_idle=6, early=3, unreadable=4)
