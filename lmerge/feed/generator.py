@@ -96,8 +96,9 @@ class Generator:
         ]
         self._timeout = timeout
         self._max_ts = max_ts
-        # How far `advance` came, and when something arrived last.
-        self._at = self._heard_at = at
+        # Up to when all arrivals are known, which those of this very instant are not; when something arrived last.
+        self._at = at - 1
+        self._heard_at = at
         self._sources: dict[Source, _Known] = {}
         self._histories = {i: RunningMaximum(resolution) for i, *_ in self._bounds}
         # For how long a group's arrivals can matter: the longest t + L of its bounds.
