@@ -134,8 +134,8 @@ class TopicAdmin:
         """Ask where partitions end for a read-committed reader, by one request to each broker.
 
         Raises:
+            RetryError: nobody answered in time, or one of them has no leader; or none of them exists.
             MissingTopic: one of them does not exist.
-            RetryError: nobody answered in time.
         """
         wanted = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
         if not wanted:
