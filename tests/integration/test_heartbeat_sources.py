@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints f
 
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec, TransactionalWriter
 from tests.support.heartbeat import DISORDER_MS, T0, Feed, HeartbeatProcess, rows_that_count
-from tests.support.kafka import committed, wait_until
+from tests.support.kafka import committed, delete_before, wait_until
 
 
 @pytest.fixture
@@ -154,6 +154,18 @@ def test_a_source_that_is_made_anew_ends_the_feed(feed: Feed) -> None:
     again = feed.start()
     assert again.wait() == 2
     assert "a topic was made anew" in again.lines[-1]["error"]
+
+
+def test_rows_that_are_gone_before_they_were_read_end_the_service(feed: Feed) -> None:
+    first = feed.start()
+    feed.write(0, 0)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "it runs")
+    assert first.end(signal.SIGTERM) == 0
+    feed.write(0, 1, 2, 3)
+    delete_before(feed.settings, feed.topic, 4)
+    again = feed.start()
+    assert again.wait() == 1
+    assert f"cannot read {feed.topic}/0" in again.lines[-1]["error"]
 
 
 def test_health_says_who_owns_the_feed(feed: Feed) -> None:

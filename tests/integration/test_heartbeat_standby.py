@@ -82,3 +82,22 @@ def test_an_owner_killed_at_random_moments_is_followed_by_its_standby(feed: Feed
         f"kill -9 of the heartbeat service, {KILLS} times: until the standby's first heartbeat "
         f"{statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s (longest), session of 1 s"
     )
+
+
+def test_an_owner_that_was_thought_dead_comes_back_and_writes_nothing(feed: Feed) -> None:
+    feed.start()
+    first = owner_of(feed)
+    second = feed.start()
+    feed.write(0, 0)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "the first one writes")
+    wait_until(lambda: "standing by" in second.events(), "the second one stands by")
+    first.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: "feed taken over" in second.events(), "the second one takes over")
+    feed.write(0, 100)
+    feed.wait_for(lambda beat: beat.max_ts == T0 + 100, "the second one writes")
+    first.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: first.events().count("standing by") == 2, "the first one stands by")
+    feed.write(0, 200)
+    feed.wait_for(lambda beat: beat.max_ts == T0 + 200, "the second one writes on")
+    assert rows_that_count(feed, 0, feed.heartbeats()) == [0, 100, 200]
+    assert first.events().count("feed taken over") == 1
