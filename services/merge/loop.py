@@ -240,7 +240,7 @@ class MergeLoop:
             wanted.update({(topic, partition): offset for topic, offset in lane.reads().items()})
             moved += [(lane.inputs[name].topic, partition) for name in lane.moved]
             lane.moved.clear()
-        present = reader.partitions
+        present = reader.partitions | reader.failed.keys()  # those that failed come back when that was dealt with
         gone = [where for where in present if where not in wanted] + [where for where in moved if where in present]
         if gone:
             reader.remove(*gone)

@@ -125,6 +125,27 @@ def test_a_partition_whose_records_are_gone_is_named_and_the_others_go_on(
     assert values(read(reader, 15), 1) == list(range(5, 20))
 
 
+def test_topics_with_a_backlog_are_read_in_turns(settings: KafkaSettings, writer: TransactionalWriter) -> None:
+    """With one consumer for both, the first is read to its end before the second begins (ADR 7)."""
+    topics = [f"turns-{uuid.uuid4().hex}" for _ in range(2)]
+    TopicAdmin(settings).ensure(*(TopicSpec(topic, partitions=1) for topic in topics))
+    for topic in topics:
+        with writer.transaction():
+            writer.write(topic, 0, [(None, b"x" * 100)] * 60_000)
+    taken = dict.fromkeys(topics, 0)
+    with PartitionReader(settings, batch_records=200) as reader:
+        reader.add({(topic, 0): 0 for topic in topics})
+
+        def one_is_done() -> bool:
+            for (topic, _), batch in reader.poll_batches(0.05).items():
+                assert list(batch.offsets) == list(range(taken[topic], taken[topic] + len(batch.values)))
+                taken[topic] += len(batch.values)
+            return max(taken.values()) == 60_000
+
+        wait_until(one_is_done, "a topic is read to its end")
+    assert min(taken.values()) > 30_000
+
+
 def test_a_reader_that_cannot_be_is_refused(settings: KafkaSettings) -> None:
     with pytest.raises(UsageError, match="batch_records 0"):
         PartitionReader(settings, batch_records=0)
