@@ -8,6 +8,7 @@ from services.certify.batch import Batch, Batches
 from services.certify.certifier import Certificate, Certifier
 from services.certify.comparison import BeginsAnew, Compared, Comparison
 from services.certify.finding import Finding, Kind
+from services.certify.formed import formed
 
 __all__ = [
     "Batch",
@@ -19,4 +20,5 @@ __all__ = [
     "Comparison",
     "Finding",
     "Kind",
+    "formed",
 ]

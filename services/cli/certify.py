@@ -9,7 +9,7 @@ import msgspec
 from lmerge.compatible import Order
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings, Watermarks
-from services.certify import Batches, Certificate, Certifier
+from services.certify import Batches, Certificate, Certifier, formed
 from services.cli.certify_report import is_certified, to_json, to_text
 from services.cli.definition import MergeTopics, resolve_merge
 from services.cli.places import file_line, topic_offset
@@ -153,6 +153,8 @@ def _certify_topics(
                 name: progress.watch(readers.read(name, partition, start=low, end=end))
                 for name, (low, end) in ranges.items()
             }
+            if topics.new_form is not None:
+                streams |= {name: formed(streams[name], topics.new_form) for name in names[1:]}
             certifier = Certifier(
                 (topics.merged, streams[topics.merged]),
                 {name: streams[name] for name in topics.inputs},

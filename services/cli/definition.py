@@ -1,11 +1,12 @@
 """From the name of a merge to its topics: what `--merge` stands for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from lmerge.compatible import Order
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings, MissingTopic, TailReader, TopicAdmin
+from lmerge.normal_form import NormalForm, json_pair
 from services.merge.control_topic import TOPIC, desired_from
 from services.merge.definitions import MAX_FORMER_TOPICS, Desired
 
@@ -24,6 +25,8 @@ class MergeTopics(NamedTuple):
     """What the algorithm takes from the order of streams: R0 strictly by vs, R1 and R2 by vs."""
     origin: int | None = None
     """None: the merged topic says it in its hello."""
+    new_form: Callable[[], NormalForm] | None = None
+    """Makes the operator that every input passes first; None: there is none."""
     ends: tuple[int, ...] | None = None
     """Up to where to judge the merged topic, by partition; None: its committed ends."""
     notes: tuple[str, ...] = ()
@@ -55,11 +58,13 @@ def resolve_merge(settings: KafkaSettings, name: str) -> MergeTopics:
     if not attached and not former:
         reasons = "".join(f"; {note}" for note in notes)
         raise UsageError(f"merge {name} has no inputs to judge it by{reasons}")
+    form = desired.definition.normal_form
     return MergeTopics(
         merged,
         (*attached, *former),
         multiset=desired.algorithm in ("R1", "R4"),
         order=_ORDERS.get(desired.algorithm, Order.ANY),
+        new_form=None if form is None else lambda: NormalForm(form.cut_every_ms, label=json_pair),
         ends=ends,
         notes=tuple(notes),
     )

@@ -30,13 +30,13 @@ def service(settings: KafkaSettings) -> Iterator[Service]:
 class Merge:
     """A merge of two inputs, r1 and r2, with two lanes that are given the same elements."""
 
-    def __init__(self, settings: KafkaSettings, service: Service) -> None:
+    def __init__(self, settings: KafkaSettings, service: Service, **definition: object) -> None:
         self.name = f"m{uuid.uuid4().hex[:8]}"
         self.merged_topic = f"{self.name}.merged"
         self._settings = settings
         self._service = service
         TopicAdmin(settings).ensure(*(TopicSpec(self.topic(name), PARTITIONS) for name in ("r1", "r2")))
-        service.put(self.name, {"partitions": PARTITIONS})
+        service.put(self.name, {"partitions": PARTITIONS, **definition})
         service.attach(self.name, "r1", "r2")
 
     def topic(self, name: str) -> str:
@@ -111,6 +111,21 @@ def test_what_somebody_else_wrote_to_the_merged_topic_is_found(settings: KafkaSe
     result = merge.certify()
     assert result.code == 1
     assert f"first, {merge.merged_topic}, partition 1, offset {offset}: an event that no input has" in result.out
+
+
+def test_a_merge_with_the_normal_form_is_judged_by_it(settings: KafkaSettings, service: Service) -> None:
+    """One plan says A in two pieces, the other in one; as they are, they contradict each other."""
+    merge = Merge(settings, service, normal_form={})
+    merge.write("r1", ins(A, 6, 12), ins(A, 12, 20), ins(B, 8, 10), stb(20))
+    merge.write("r2", ins(A, 6, 20), ins(B, 8, 10), stb(25))
+    merge.wait_for_stable(25)
+    result = merge.certify("--json")
+    assert result.code == 0, result
+    assert [lane["events"]["final"] for lane in result.report["lanes"]] == [2, 2]
+    append(settings, merge.merged_topic, [ins(A, 26, 30)], partition=0)
+    merge.write("r2", stb(40))
+    merge.wait_for_stable(40)
+    assert "an event that no input has" in merge.certify().out
 
 
 def test_a_merge_that_cannot_be_judged_is_one_clear_sentence(
