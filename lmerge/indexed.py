@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from lmerge.elements import Adjust, Element, Insert
-from lmerge.facts import StreamId
+from lmerge.facts import Fact, StreamId
 from lmerge.membership import Stream
 from lmerge.merge import Merge
 from lmerge.state import MergeState, NodeState, StreamState
@@ -26,6 +26,27 @@ class IndexedMerge(Merge):
     @abstractmethod
     def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
         """Note what a stream says about an event again, silently and unchecked."""
+
+    def _inserts(
+        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        """Take inserts; the most common, of an event that the output has with the same end, without any call."""
+        find, slot, crowd = self._index.nodes.get, stream.slot, self._index.crowd
+        lowest = max(stream.own_stable, self._floor)
+        for place in range(begin, len(elements)):
+            element = elements[place]
+            if type(element) is not Insert:  # a run of inserts is over; isinstance would cost twice as much
+                return place, None
+            vs = element.vs
+            if vs >= lowest:
+                node = find((vs, element.payload))
+                if node is not None and node.out == element.ve and slot not in node.ends and len(node.ends) < crowd:
+                    node.ends[slot] = node.out
+                    continue
+            stop = self._insert_one(stream, element, output)
+            if stop is not None:
+                return place, stop
+        return len(elements), None
 
     def _reached(self) -> int:
         return self._max_stable

@@ -81,9 +81,7 @@ class Merge(ABC):
     # -- elements in, elements out
 
     @final
-    def process(  # noqa: C901, PLR0912  # a branch per kind; a further call per element would cost a tenth of the speed
-        self, stream_id: StreamId, elements: Sequence[Element]
-    ) -> list[Element]:
+    def process(self, stream_id: StreamId, elements: Sequence[Element]) -> list[Element]:
         """Take elements of one stream and return what goes out because of them.
 
         Stops before the first element that is illegal (a `Violation`) or must wait (`Held`); see `consumed`. An empty
@@ -95,37 +93,59 @@ class Merge(ABC):
         stream = self._members[stream_id]
         output: list[Element] = []
         self._lead_joined(output)
-        taken = 0
-        for element in elements:  # isinstance, not match: it runs once per element, and match costs three times as much
-            stop: Fact | None
+        taken, stop = 0, None
+        while taken < len(elements) and stop is None:
+            element = elements[taken]
             if isinstance(element, Insert):
-                if element.vs < stream.own_stable:
-                    stop = _broken_promise(stream, element)
-                elif element.vs < self._floor:
-                    stop = None
-                    self._settled += 1
-                else:
-                    stop = self._insert(stream, element, output)
-            elif isinstance(element, Stable):
-                stop = self._stable(stream, element, output)
-            elif isinstance(element, Adjust):
-                if element.vold >= stream.own_stable <= element.ve:
-                    stop = self._adjust(stream, element, output)
-                else:
-                    stop = _broken_promise(stream, element)
+                taken, stop = self._inserts(stream, elements, taken, output)
             elif isinstance(element, Hello):
-                stop, stream = None, self._reincarnate(stream, element)
-            elif isinstance(element, Skip):
-                stop = None
-                self._skip(stream, element)
+                stream = self._reincarnate(stream, element)
+                taken += 1
             else:
-                assert_never(element)
-            if stop is not None:
-                self._ledger.note(stop)
-                break
-            taken += 1
+                stop = self._process_one(stream, element, output)
+                taken += stop is None
+        if stop is not None:
+            self._ledger.note(stop)
         self._close(stream_id, elements if taken == len(elements) else elements[:taken], output)
         return output
+
+    def _process_one(self, stream: Stream, element: Stable | Adjust | Skip, output: list[Element]) -> Fact | None:
+        if isinstance(element, Stable):
+            return self._stable(stream, element, output)
+        if isinstance(element, Adjust):
+            if element.vold >= stream.own_stable <= element.ve:
+                return self._adjust(stream, element, output)
+            return _broken_promise(stream, element)
+        if isinstance(element, Skip):
+            self._skip(stream, element)
+            return None
+        assert_never(element)
+
+    def _inserts(
+        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        """Take the inserts from a place on, up to one that stops the stream or to an element of another kind.
+
+        Returns:
+            The place of the first element that was not taken, and why if it is an insert. Most elements are inserts:
+            the algorithms have loops of their own for what most inserts need.
+        """
+        for place in range(begin, len(elements)):
+            element = elements[place]
+            if not isinstance(element, Insert):
+                return place, None
+            stop = self._insert_one(stream, element, output)
+            if stop is not None:
+                return place, stop
+        return len(elements), None
+
+    def _insert_one(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+        if element.vs < stream.own_stable:
+            return _broken_promise(stream, element)
+        if element.vs < self._floor:
+            self._settled += 1
+            return None
+        return self._insert(stream, element, output)
 
     def _close(self, stream_id: StreamId, taken: Sequence[Element], output: Sequence[Element]) -> None:
         self._consumed[stream_id] = len(taken)

@@ -60,9 +60,6 @@ class R3(IndexedMerge):
             node = self._index.add(Node(vs, element.payload, self._batch, ends={stream.slot: ve}))
         elif stream.slot in node.ends:
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
-        elif ve == node.out and len(node.ends) < self._index.crowd:  # the common case, without a further call
-            node.ends[stream.slot] = node.out
-            return None
         else:
             self._index.set_end(node, stream.slot, ve)
             if ve == node.out:

@@ -56,9 +56,6 @@ class R4(IndexedMerge):
             self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={slot: ve}))
             output.append(element)
             return None
-        if node.out == ve >= node.floor and slot not in node.ends and len(node.ends) < self._index.crowd:
-            node.ends[slot] = node.out  # the common case, without a further call
-            return None
         self._index.increment(node, slot, ve)
         if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
             output.append(element)

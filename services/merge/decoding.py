@@ -12,7 +12,7 @@ from lmerge import Element
 from lmerge.codec import decode_batch
 from lmerge.errors import MalformedRecord
 
-GENERATION: Final = 8_192
+GENERATION: Final = 4_096
 """Records of a generation: more than two inputs are apart that are fetched in turns (`fetch.message.max.bytes`)."""
 
 MAX_BYTES: Final = 1_024
