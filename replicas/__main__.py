@@ -13,6 +13,7 @@ from lmerge.feed import FeedDefinition
 from replicas.process import run
 from replicas.query import load_query
 from replicas.settings import MAX_CUTS, MAX_ROWS, ReplicaSettings
+from replicas.start import Start
 from replicas.windows import Windows
 
 
@@ -52,6 +53,7 @@ def _settings(given: dict[str, Any]) -> ReplicaSettings:
         max_rows=given["max_rows"],
         trigger_ms=given["trigger_ms"],
         wait_seconds=given["wait_seconds"],
+        start=Start.parse(given["start"]),
     )
 
 
@@ -73,6 +75,12 @@ def _settings(given: dict[str, Any]) -> ReplicaSettings:
 )
 @click.option("--trigger-ms", default=100, help="Shortest time from one batch to the next.")
 @click.option("--wait-seconds", default=60.0, help="How long to wait for the feed's first heartbeat.")
+@click.option(
+    "--start",
+    default="first",
+    metavar="WHERE",
+    help="Without a checkpoint: first, latest, heartbeat:N, or time:T (ms or ISO 8601; rows from T on are read).",
+)
 @click.option("--master", default="local[*]", help="Spark master.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting.")
 def main(master: str, conf: tuple[str, ...], **given: Any) -> None:

@@ -8,6 +8,7 @@ import logging
 import threading
 from contextlib import ExitStack
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -16,7 +17,7 @@ from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
 from replicas.emit import records_of, stable_of, with_element
-from replicas.errors import Stopped
+from replicas.errors import Stopped, explain_room
 from replicas.feed_start import FeedStart
 from replicas.planshape import plan_hash
 from replicas.reader import SourceSpec
@@ -24,6 +25,7 @@ from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
 from replicas.sink import Sink
 from replicas.source import analysed_text, load, require_heartbeats_move
+from replicas.start import joins_at
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 
 log = logging.getLogger(__name__)
@@ -112,6 +114,7 @@ class Replica(Closing):
                     directory=str(settings.directory),
                     max_cuts=settings.max_cuts,
                     max_rows=settings.max_rows,
+                    reach_ms=settings.reach_ms,
                 ),
             )
             for name, schema in settings.query.sources.items()
@@ -139,16 +142,30 @@ class Replica(Closing):
         if isinstance(decision, Begin):
             aside = self._directory.move_aside()
             log.info("beginning incarnation %d: %s; old checkpoint: %s", decision.incarnation, decision.reason, aside)
-            first = self._start.first_heartbeat(feed)
-            topics = [self._settings.source(name).topic for name in self._settings.query.sources]
-            start = {topic: CutOffset.of(first, topic).to_json() for topic in topics}
-            file = ReplicaFile(incarnation=decision.incarnation, plan_hash=plan, feed=feed, start=start)
-            self._directory.write(file)
+            file = self._begin(decision.incarnation, feed, plan)
         assert file is not None
         self._incarnation = file.incarnation
         if isinstance(decision, Begin) or decision.say_hello:
             self._sink.hello(self._hello(file))
         log.info("incarnation %d of %s, lanes hold %s", file.incarnation, self._settings.topic, committed)
+
+    def _begin(self, incarnation: int, feed: str, plan: str) -> ReplicaFile:
+        """Decide where an incarnation starts, and write it down: Spark asks again when batch 0 is replayed (S10)."""
+        settings = self._settings
+        topics = [settings.source(name).topic for name in settings.query.sources]
+        located = self._start.find(settings.start, feed, topics)
+        complete_from = joins_at(located.heartbeat, settings.reach_ms)
+        file = ReplicaFile(
+            incarnation=incarnation,
+            plan_hash=plan,
+            feed=feed,
+            start={topic: CutOffset.of(located, topic, before=complete_from).to_json() for topic in topics},
+            t0=None if complete_from is None else (located.heartbeat.max_ts or 0) + 1,
+            joins_at=complete_from,
+        )
+        self._directory.write(file)
+        log.info("starting at heartbeat %d, complete from %s", located.heartbeat.n, complete_from)
+        return file
 
     def _hello(self, file: ReplicaFile) -> Hello:
         return Hello(
@@ -173,9 +190,10 @@ class Replica(Closing):
         if self._stopping.is_set():
             raise Stopped(f"stopped before batch {batch}")
         settings = self._settings
-        rows = frame.toArrow().to_pylist()  # the one action, also where nothing will be written (S9)
-        watermark = read_offsets(self._directory.checkpoint, batch).watermark
-        records = records_of(rows, key=settings.query.key, lanes=settings.lanes)
+        rows = self._collect(frame, batch)  # the one action, also where nothing will be written (S9)
+        offsets = read_offsets(self._directory.checkpoint, batch)
+        watermark = offsets.watermark
+        records = records_of(rows, key=settings.query.key, lanes=settings.lanes, before=offsets.before)
         stable = stable_of(watermark, settings.windows, self._stable)
         if stable is not None:
             records = with_element(records, stable, lanes=settings.lanes)
@@ -186,6 +204,20 @@ class Replica(Closing):
             "batch %d: watermark %d, %d results, %s",
             batch,
             watermark,
-            len(rows),
+            rows.num_rows,
             "written" if wrote else "nothing written",
         )
+
+    def _collect(self, frame: DataFrame, batch: int) -> pa.Table:
+        """Run a batch and bring its results here.
+
+        Raises:
+            BatchTooLarge: they are more than the driver has room for.
+        """
+        try:
+            return frame.toArrow()
+        except Exception as error:  # py4j's and Spark's; which of them depends on where the room ran out
+            explained = explain_room(str(error), batch, max_rows=self._settings.max_rows)
+            if explained is not None:
+                raise explained from error
+            raise

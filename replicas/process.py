@@ -17,7 +17,7 @@ from replicas.feed_start import FeedStart
 from replicas.job import Replica
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in
+from replicas.source import malformed_in, samples_in
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,8 @@ def _report(progress: Mapping[str, Any]) -> None:
         malformed_in(progress),
         progress["batchDuration"],
     )
+    for sample in samples_in(progress):
+        log.warning("malformed row left out: %s", sample)
     if dropped:
         raise ReplicaFailed(
             f"batch {progress['batchId']}: Spark dropped {dropped} rows by its watermark, which no heartbeat called "

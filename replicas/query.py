@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     properties: StreamProperties
     check: Callable[[Windows], None] = lambda _windows: None
     """Raises UsageError for windows that this plan cannot run."""
+    reach_ms: Callable[[Windows], int | None] = lambda _windows: None
+    """Gives the largest `ve - ts` of a result and a row that it rests on; None: not known, or there is no largest."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

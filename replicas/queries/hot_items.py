@@ -59,6 +59,11 @@ def _whole_panes(windows: Windows) -> None:
         )
 
 
+def _width(windows: Windows) -> int:
+    """Return how far a row reaches: panes lie inside of their windows, so they add nothing."""
+    return windows.width_ms
+
+
 _ROWS = source()
 _COUNTED = after_grouped_aggregate(_ROWS, Results.FINAL, common_bounds=True)
 
@@ -68,11 +73,12 @@ QUERY = Query(
     key=("auction",),
     windows=Windows(width_ms=10_000, slide_ms=2_000),
     plans={
-        "direct": Plan(build=direct, properties=_COUNTED),
+        "direct": Plan(build=direct, properties=_COUNTED, reach_ms=_width),
         "panes": Plan(
             build=panes,
             properties=after_grouped_aggregate(_COUNTED, Results.FINAL, common_bounds=True),
             check=_whole_panes,
+            reach_ms=_width,
         ),
     },
 )

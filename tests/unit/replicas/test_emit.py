@@ -2,16 +2,26 @@
 
 import random
 import zlib
+from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
 from lmerge import TDB, Insert, Stable
 from lmerge.codec import decode, decode_batch
 from lmerge.errors import UsageError
-from replicas.emit import lane_of, records_of, stable_of, with_element
+from lmerge.kafka import KeyValue
+from replicas import emit
+from replicas.emit import lane_of, stable_of, with_element
 from replicas.windows import Windows
 
 SLIDING = Windows(width_ms=10, slide_ms=5)
+
+
+def records_of(rows: Sequence[dict[str, int]], *, key: Sequence[str], lanes: int) -> dict[int, list[KeyValue]]:
+    names = [*rows[0]] if rows else ["auction", "vs", "ve"]
+    table = pa.table({name: pa.array([row[name] for row in rows], pa.int64()) for name in names})
+    return emit.records_of(table, key=key, lanes=lanes)
 
 
 def row(auction: int, count: int, vs: int) -> dict[str, int]:
