@@ -2,7 +2,8 @@
 
 Spark's own operators in append mode put every result out once, when it is final, so a row becomes an `Insert` and
 nothing else. A shuffle forgets order; R0 to R2 need it by vs, so the rows of a lane are sorted by vs and, to have a
-total order that every plan shares, by canonical payload. The `Stable` comes last, in every lane.
+total order that every plan shares, by the query's rank if it has one and by canonical payload. The `Stable` comes last,
+in every lane.
 
 The records must be a function of the *set* of rows and of the offset log, or a replay writes something else than the
 first attempt (recovery-and-sink.md 7.6): no clock, no order of arrival, nothing remembered but how far stable came.
@@ -53,13 +54,43 @@ def lane_of(key: bytes, lanes: int) -> int:
     return zlib.crc32(key) % lanes
 
 
-def records_of(rows: Sequence[Row], *, key: Sequence[str], lanes: int) -> dict[int, list[KeyValue]]:
+def require_lifetimes(rows: Sequence[Row], windows: Windows, promised: int | None) -> None:
+    """Check that results live as the query says, and that none comes after it was promised that none would.
+
+    Args:
+        rows: the results of a batch.
+        windows: the lifetimes that they may have.
+        promised: the stable that held after the batch before, None if there was none.
+
+    Raises:
+        UsageError: the plan is wrong. Better to stop than to write a stream that a merge must refuse.
+    """
+    for row in rows:
+        vs, ve = row.get(VS), row.get(VE)
+        if vs is None or ve is None:
+            raise UsageError(f"a result has no lifetime: {dict(row)}; vs and ve must not be null")
+        if not windows.has(vs, ve):
+            raise UsageError(
+                f"a result lives [{vs}, {ve}), which is none of the query's windows of {windows.width_ms} ms every "
+                f"{windows.slide_ms} ms: take vs and ve from the window, or for a result without one t and t + 1"
+            )
+        if promised is not None and vs < promised:
+            raise UsageError(
+                f"a result with vs {vs} came after it was promised that all before {promised} are out: let a result "
+                "start with the newest of its rows"
+            )
+
+
+def records_of(
+    rows: Sequence[Row], *, key: Sequence[str], lanes: int, rank: str | None = None
+) -> dict[int, list[KeyValue]]:
     """Return the records of the rows' inserts, per lane, in the order in which they are written.
 
     Args:
         rows: results with `vs`, `ve` and the fields of the payload.
         key: the fields of the payload that place a result; none means all of them.
         lanes: how many there are.
+        rank: the field by which results with one vs are ordered; None: by canonical payload alone.
 
     Raises:
         UsageError: a row lacks a field or has no lifetime: the plan is wrong.
@@ -69,15 +100,16 @@ def records_of(rows: Sequence[Row], *, key: Sequence[str], lanes: int) -> dict[i
         bodies = [{name: value for name, value in row.items() if name not in {VS, VE}} for row in rows]
         payloads = _canonical(bodies)
         keys = _canonical([{name: body[name] for name in key} for body in bodies]) if key else payloads
+        ranks = [0 if rank is None else body[rank] for body in bodies]
     except KeyError as error:
         raise UsageError(f"a result lacks the column {error}: a plan gives vs, ve and the fields of its key") from error
     placed = sorted(
-        (lane_of(at, lanes), vs, payload, ve, at)
-        for at, payload, (vs, ve) in zip(keys, payloads, lifetimes, strict=True)
+        (lane_of(at, lanes), vs, place, payload, ve, at)
+        for at, place, payload, (vs, ve) in zip(keys, ranks, payloads, lifetimes, strict=True)
     )
-    elements: list[Element] = [Insert(payload, vs, ve) for _, vs, payload, ve, _ in placed]
+    elements: list[Element] = [Insert(payload, vs, ve) for _, vs, _, payload, ve, _ in placed]
     records: dict[int, list[KeyValue]] = {}
-    for (lane, _, _, _, at), value in zip(placed, encode_batch(elements), strict=True):
+    for (lane, *_, at), value in zip(placed, encode_batch(elements), strict=True):
         records.setdefault(lane, []).append((at, value))
     return records
 

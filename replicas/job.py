@@ -15,13 +15,16 @@ from lmerge.elements import MINUS_INFINITY, Hello
 from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
-from replicas.emit import records_of, stable_of, with_element
+from replicas.emit import records_of, require_lifetimes, stable_of, with_element
 from replicas.errors import Stopped
 from replicas.feed_start import FeedStart
+from replicas.plan_reader import read_plan
 from replicas.planshape import plan_hash
 from replicas.reader import SourceSpec
+from replicas.result import require_result
 from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
+from replicas.shape import Shape, UnknownShape, infer
 from replicas.sink import Sink
 from replicas.source import analysed_text, load, require_heartbeats_move
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
@@ -52,6 +55,8 @@ class Replica(Closing):
         self._resources.enter_context(self._sink)
         self._query: StreamingQuery | None = None
         self._incarnation = 0
+        # What the plan promises; known once it is built.
+        self._shape: Shape | None = None
         # The last stable that this process has promised.
         self._stable: int | None = None
         # Held during a batch: who has it knows that none is being written.
@@ -76,6 +81,7 @@ class Replica(Closing):
         TopicAdmin(self._kafka).ensure(TopicSpec(settings.topic, settings.lanes))
         frame = self._frame()
         require_heartbeats_move(self._spark, frame)
+        self._shape = self._infer(frame)
         self._open(feed, self._hash(frame))
         self._query = (
             frame.writeStream.outputMode("append")
@@ -116,7 +122,21 @@ class Replica(Closing):
             )
             for name, schema in settings.query.sources.items()
         }
-        return settings.plan.build(sources, settings.windows)
+        frame = settings.plan.build(sources, settings.windows)
+        columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        require_result(settings.query, settings.plan.place, columns)
+        return frame
+
+    def _infer(self, frame: DataFrame) -> Shape:
+        """Return what the plan promises: its author's word, or what its shape says."""
+        plan = self._settings.plan
+        if plan.properties is not None and plan.progress is not None:
+            return Shape(plan.properties, plan.progress)
+        try:
+            shape = infer(read_plan(self._spark, frame), rank=self._settings.query.rank)
+        except UnknownShape as error:
+            raise UnknownShape(f"{plan.place}: plan {self._settings.plan_name}: {error}") from error
+        return Shape(plan.properties or shape.properties, plan.progress or shape.progress)
 
     def _hash(self, frame: DataFrame) -> str:
         settings = self._settings
@@ -125,6 +145,7 @@ class Replica(Closing):
             settings.query.name,
             settings.plan_name,
             settings.query.key,
+            settings.query.rank,
             settings.lanes,
             settings.windows,
             schemas,
@@ -151,13 +172,14 @@ class Replica(Closing):
         log.info("incarnation %d of %s, lanes hold %s", file.incarnation, self._settings.topic, committed)
 
     def _hello(self, file: ReplicaFile) -> Hello:
+        assert self._shape is not None
         return Hello(
             replica=self._settings.replica,
             incarnation=file.incarnation,
             joins_at=MINUS_INFINITY if file.joins_at is None else file.joins_at,
             feed=file.feed,
             plan=f"{self._settings.query.name}/{self._settings.plan_name}",
-            properties=self._settings.plan.properties.to_dict(),
+            properties=self._shape.properties.to_dict(),
         )
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
@@ -174,18 +196,25 @@ class Replica(Closing):
             raise Stopped(f"stopped before batch {batch}")
         settings = self._settings
         rows = frame.toArrow().to_pylist()  # the one action, also where nothing will be written (S9)
-        watermark = read_offsets(self._directory.checkpoint, batch).watermark
-        records = records_of(rows, key=settings.query.key, lanes=settings.lanes)
-        stable = stable_of(watermark, settings.windows, self._stable)
+        complete = self._complete(batch)
+        before = stable_of(self._complete(batch - 1), settings.windows, None) if batch else None
+        require_lifetimes(rows, settings.windows, None if before is None else before.vc)
+        records = records_of(rows, key=settings.query.key, lanes=settings.lanes, rank=settings.query.rank)
+        stable = stable_of(complete, settings.windows, self._stable)
         if stable is not None:
             records = with_element(records, stable, lanes=settings.lanes)
         wrote = self._sink.write(Tag(self._incarnation, batch), records)
         if stable is not None:
             self._stable = stable.vc
         log.info(
-            "batch %d: watermark %d, %d results, %s",
+            "batch %d: complete to %d, %d results, %s",
             batch,
-            watermark,
+            complete,
             len(rows),
             "written" if wrote else "nothing written",
         )
+
+    def _complete(self, batch: int) -> int:
+        """Return up to where results are complete after a batch, by the offset log alone."""
+        assert self._shape is not None
+        return self._shape.progress.complete(read_offsets(self._directory.checkpoint, batch))
