@@ -66,6 +66,30 @@ def lane_of(key: bytes, lanes: int) -> int:
     return zlib.crc32(key) % lanes
 
 
+def require_lifetimes(rows: pa.Table, windows: Windows, promised: int | None) -> None:
+    """Check that results live as the query says, and that none comes after it was promised that none would.
+
+    Args:
+        rows: the results of a batch.
+        windows: the lifetimes that they may have.
+        promised: the stable that held after the batch before, None if there was none.
+
+    Raises:
+        UsageError: the plan is wrong. Better to stop than to write a stream that a merge must refuse.
+    """
+    for vs, ve in sorted({*zip(_column(rows, VS), _column(rows, VE), strict=True)}):
+        if not windows.has(vs, ve):
+            raise UsageError(
+                f"a result lives [{vs}, {ve}), which is none of the query's windows of {windows.width_ms} ms every "
+                f"{windows.slide_ms} ms: take vs and ve from the window, or for a result without one t and t + 1"
+            )
+        if promised is not None and vs < promised:
+            raise UsageError(
+                f"a result with vs {vs} came after it was promised that all before {promised} are out: let a result "
+                "start with the newest of its rows"
+            )
+
+
 def records_of(
     rows: pa.Table, *, key: Sequence[str], lanes: int, rank: str | None = None, before: int | None = None
 ) -> dict[int, list[KeyValue]]:
@@ -126,7 +150,7 @@ def _column(rows: pa.Table, name: str) -> list[Any]:
     """Return the values of a column that has no nulls."""
     values = _values(rows, name)
     if rows.column(name).null_count:
-        raise UsageError(f"a result has a null in {name!r}: it could be neither placed nor ordered; correct the plan")
+        raise UsageError(f"a result has a null in {name!r}: lifetimes and ranks must not be null; correct the plan")
     return values
 
 

@@ -16,13 +16,17 @@ from lmerge.elements import MINUS_INFINITY, Hello
 from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
-from replicas.emit import records_of, stable_of, with_element
+from replicas.emit import records_of, require_lifetimes, stable_of, with_element
 from replicas.errors import Stopped, explain_room
 from replicas.feed_start import FeedStart
+from replicas.plan_reader import read_plan
 from replicas.planshape import plan_hash
+from replicas.reach import infer_reach_ms
 from replicas.reader import SourceSpec
+from replicas.result import require_result
 from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
+from replicas.shape import Shape, UnknownShape, infer
 from replicas.sink import Sink
 from replicas.source import analysed_text, load, require_heartbeats_move
 from replicas.start import joins_at
@@ -54,6 +58,9 @@ class Replica(Closing):
         self._resources.enter_context(self._sink)
         self._query: StreamingQuery | None = None
         self._incarnation = 0
+        # What the plan promises, and how far a row reaches into its results; known once it is built.
+        self._shape: Shape | None = None
+        self._reach_ms: int | None = None
         # The last stable that this process has promised.
         self._stable: int | None = None
         # Held during a batch: who has it knows that none is being written.
@@ -78,6 +85,8 @@ class Replica(Closing):
         TopicAdmin(self._kafka).ensure(TopicSpec(settings.topic, settings.lanes))
         frame = self._frame()
         require_heartbeats_move(self._spark, frame)
+        self._shape = self._infer(frame)
+        self._reach_ms = self._infer_reach_ms(frame)
         self._open(feed, self._hash(frame))
         self._query = (
             frame.writeStream.outputMode("append")
@@ -114,12 +123,30 @@ class Replica(Closing):
                     directory=str(settings.directory),
                     max_cuts=settings.max_cuts,
                     max_rows=settings.max_rows,
-                    reach_ms=settings.reach_ms,
                 ),
             )
             for name, schema in settings.query.sources.items()
         }
-        return settings.plan.build(sources, settings.windows)
+        frame = settings.plan.build(sources, settings.windows)
+        columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+        require_result(settings.query, settings.plan.place, columns)
+        return frame
+
+    def _infer(self, frame: DataFrame) -> Shape:
+        """Return what the plan promises: its author's word, or what its shape says."""
+        plan = self._settings.plan
+        if plan.properties is not None and plan.progress is not None:
+            return Shape(plan.properties, plan.progress)
+        try:
+            shape = infer(read_plan(self._spark, frame), rank=self._settings.query.rank)
+        except UnknownShape as error:
+            raise UnknownShape(f"{plan.place}: plan {self._settings.plan_name}: {error}") from error
+        return Shape(plan.properties or shape.properties, plan.progress or shape.progress)
+
+    def _infer_reach_ms(self, frame: DataFrame) -> int | None:
+        """Return how far a row reaches into the results: its author's word, or what its shape says."""
+        stated, windows = self._settings.plan.reach_ms, self._settings.windows
+        return infer_reach_ms(read_plan(self._spark, frame), windows) if stated is None else stated(windows)
 
     def _hash(self, frame: DataFrame) -> str:
         settings = self._settings
@@ -128,6 +155,7 @@ class Replica(Closing):
             settings.query.name,
             settings.plan_name,
             settings.query.key,
+            settings.query.rank,
             settings.lanes,
             settings.windows,
             schemas,
@@ -154,7 +182,7 @@ class Replica(Closing):
         settings = self._settings
         topics = [settings.source(name).topic for name in settings.query.sources]
         located = self._start.find(settings.start, feed, topics)
-        complete_from = joins_at(located.heartbeat, settings.reach_ms)
+        complete_from = joins_at(located.heartbeat, self._reach_ms)
         file = ReplicaFile(
             incarnation=incarnation,
             plan_hash=plan,
@@ -162,19 +190,21 @@ class Replica(Closing):
             start={topic: CutOffset.of(located, topic, before=complete_from).to_json() for topic in topics},
             t0=None if complete_from is None else (located.heartbeat.max_ts or 0) + 1,
             joins_at=complete_from,
+            reach_ms=self._reach_ms,
         )
         self._directory.write(file)
         log.info("starting at heartbeat %d, complete from %s", located.heartbeat.n, complete_from)
         return file
 
     def _hello(self, file: ReplicaFile) -> Hello:
+        assert self._shape is not None
         return Hello(
             replica=self._settings.replica,
             incarnation=file.incarnation,
             joins_at=MINUS_INFINITY if file.joins_at is None else file.joins_at,
             feed=file.feed,
             plan=f"{self._settings.query.name}/{self._settings.plan_name}",
-            properties=self._settings.plan.properties.to_dict(),
+            properties=self._shape.properties.to_dict(),
         )
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
@@ -190,23 +220,34 @@ class Replica(Closing):
         if self._stopping.is_set():
             raise Stopped(f"stopped before batch {batch}")
         settings = self._settings
+        assert self._shape is not None
         rows = self._collect(frame, batch)  # the one action, also where nothing will be written (S9)
-        offsets = read_offsets(self._directory.checkpoint, batch)
-        watermark = offsets.watermark
-        records = records_of(rows, key=settings.query.key, lanes=settings.lanes, before=offsets.before)
-        stable = stable_of(watermark, settings.windows, self._stable)
+        offsets, query = read_offsets(self._directory.checkpoint, batch), settings.query
+        complete = self._shape.progress.complete(offsets)
+        promised = self._promised_before(batch)
+        require_lifetimes(rows, settings.windows, promised)
+        records = records_of(rows, key=query.key, lanes=settings.lanes, rank=query.rank, before=offsets.before)
+        stable = stable_of(complete, settings.windows, self._stable)
         if stable is not None:
             records = with_element(records, stable, lanes=settings.lanes)
         wrote = self._sink.write(Tag(self._incarnation, batch), records)
         if stable is not None:
             self._stable = stable.vc
         log.info(
-            "batch %d: watermark %d, %d results, %s",
+            "batch %d: complete to %d, %d results, %s",
             batch,
-            watermark,
+            complete,
             rows.num_rows,
             "written" if wrote else "nothing written",
         )
+
+    def _promised_before(self, batch: int) -> int | None:
+        """Return the promise that held before a batch, by the offset log alone."""
+        if batch == 0 or self._shape is None:
+            return None
+        before = read_offsets(self._directory.checkpoint, batch - 1)
+        stable = stable_of(self._shape.progress.complete(before), self._settings.windows, None)
+        return None if stable is None else stable.vc
 
     def _collect(self, frame: DataFrame, batch: int) -> pa.Table:
         """Run a batch and bring its results here.

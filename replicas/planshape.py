@@ -7,7 +7,7 @@ check agreed with what really happened in all of 19 shapes).
 
 **The hash.** Spark goes on from a checkpoint with another filter, window length or group key without a word
 (spark-facts.md 7). The hash is over the analysed plan, where the numbers of columns, which differ from run to run, are
-replaced by the order of their first use.
+replaced by the order of their first use; so are those of common table expressions.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from lmerge.errors import UsageError
 
 _NODE = re.compile(r"^(?P<indent>[ :|]*)(?:[+-]-? )?(?:'|~|!)*(?P<name>\w+)")
-_COLUMN = re.compile(r"#(\d+)L?")
+# Numbers of columns and of common table expressions: counters of the JVM.
+_NUMBER = re.compile(r"(?P<kind>#|CTERelation(?:Def|Ref) )(?P<number>\d+)L?")
 # What differs from run to run without another meaning: addresses of objects, the ids of watermarks and of observed
 # frames, and the source's options, which say how much a batch reads but not what it means.
 _VOLATILE = re.compile(
@@ -65,6 +66,8 @@ def plan_hash(plan: str, declared: Sequence[object]) -> str:
         plan: the text of the analysed plan.
         declared: what the text does not say: names, key, lanes, windows.
     """
-    numbers: dict[str, int] = defaultdict(itertools.count().__next__)
-    text = _COLUMN.sub(lambda found: f"#{numbers[found[1]]}", _VOLATILE.sub("", plan))
+    numbers: dict[tuple[bool, str], int] = defaultdict(itertools.count().__next__)
+    text = _NUMBER.sub(
+        lambda found: f"{found['kind']}{numbers[found['kind'] == '#', found['number']]}", _VOLATILE.sub("", plan)
+    )
     return hashlib.sha256(f"{text}\n{list(declared)!r}".encode()).hexdigest()[:32]

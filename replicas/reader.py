@@ -20,7 +20,7 @@ from lmerge.feed import Heartbeat, Source
 from lmerge.kafka import KafkaSettings, Record, RecordsGone, TailReader
 from replicas.cuts import CutOffset, Located, Range, Task, choose_end, floor_of, plan_tasks, require_consecutive
 from replicas.rows import RowReader, ddl
-from replicas.state import Offset, ReplicaDirectory
+from replicas.state import Offset, ReplicaDirectory, ReplicaFile
 
 NAME: Final = "lmerge_cuts"
 SPEC: Final = "spec"
@@ -45,7 +45,6 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
         directory: the replica's. Its file has the offset of the first batch, which is never "the newest now" (S10).
         max_cuts: the most heartbeats of a batch.
         max_rows: the most rows of a batch, if one cut is not larger.
-        reach_ms: the largest `ve - ts` of a result and a row that it rests on; None: not known, or there is none.
     """
 
     bootstrap_servers: str
@@ -55,7 +54,6 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     max_cuts: int
     max_rows: int
-    reach_ms: int | None = None
 
     def encode(self) -> str:
         """Return it as the text of an option."""
@@ -104,10 +102,7 @@ class CutReader(DataSourceStreamReader):
 
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
         """Return where the first batch begins; asked again when batch 0 is replayed."""
-        file = ReplicaDirectory(Path(self._spec.directory)).read()
-        if file is None:
-            raise UsageError(f"{self._spec.directory} has no replica.json: a replica writes it before it starts Spark")
-        return file.start[self._spec.source.topic]
+        return self._file().start[self._spec.source.topic]
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802  # Spark's names
         """Return where the batch that begins at `start` ends; `start` itself if no heartbeat came."""
@@ -115,7 +110,7 @@ class CutReader(DataSourceStreamReader):
         self._forget_up_to(begin)
         if len(self._following) < self._spec.max_cuts:
             self._look_ahead(begin)
-        spec, floor = self._spec, floor_of(begin.before, self._spec.reach_ms)
+        spec, floor = self._spec, self._floor(begin)
         topic, following = spec.source.topic, self._following
         end = choose_end(begin, following, topic, max_cuts=spec.max_cuts, max_rows=spec.max_rows, floor=floor)
         return end.to_json()
@@ -127,8 +122,7 @@ class CutReader(DataSourceStreamReader):
             return []
         topic = self._spec.source.topic
         chain = [begin.heartbeat(topic), *(located.heartbeat for located in self._between(begin, last))]
-        floor = floor_of(last.before, self._spec.reach_ms)
-        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau, floor=floor)
+        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau, floor=self._floor(last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task and, in one task of the batch, the heartbeat row."""
@@ -147,6 +141,16 @@ class CutReader(DataSourceStreamReader):
             batch = rows.read(records, part.segments)
             if batch is not None:
                 yield batch
+
+    def _floor(self, offset: CutOffset) -> int | None:
+        """Return the smallest timestamp that matters; the reach is the incarnation's, as its plan is."""
+        return None if offset.before is None else floor_of(offset.before, self._file().reach_ms)
+
+    def _file(self) -> ReplicaFile:
+        file = ReplicaDirectory(Path(self._spec.directory)).read()
+        if file is None:
+            raise UsageError(f"{self._spec.directory} has no replica.json: a replica writes it before it starts Spark")
+        return file
 
     def _forget_up_to(self, start: CutOffset) -> None:
         while self._following and self._following[0].heartbeat.n <= start.n:

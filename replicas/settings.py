@@ -94,11 +94,6 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The plan that it runs."""
         return self.query.plan(self.plan_name)
 
-    @property
-    def reach_ms(self) -> int | None:
-        """How far a row reaches into the results of the plan; None: not known, or without end."""
-        return self.plan.reach_ms(self.windows)
-
     def source(self, name: str) -> Source:
         """Return the source of the feed that a source of the query reads.
 

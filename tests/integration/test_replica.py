@@ -221,7 +221,7 @@ BOTH = Query(
     sources={"bids": {"auction": int}, "asks": {"auction": int}},
     key=("auction",),
     windows=WINDOWS,
-    plans={"direct": Plan(build=count_both, properties=hot_items.QUERY.plan("direct").properties)},
+    plans={"direct": Plan(build=count_both)},
 )
 
 

@@ -103,8 +103,8 @@ def test_s3_a_slow_commit_that_arrives_just_before_the_fence_is_seen(
     slow = world.driver()
     slow.hello(Hello(replica="r1", incarnation=1))
     assert write(slow, Tag(1, 6), "z")
-    writer = slow._writer
-    assert writer is not None
+    assert slow._writer is not None
+    writer: TransactionalWriter = slow._writer
     writer.begin()
     for lane, records in records_of(rows(*BATCH_7), key=("name",), lanes=LANES).items():
         writer.write(world.topic, lane, records, last_headers=((HEADER, Tag(1, 7).encode()),))

@@ -51,6 +51,12 @@ def test_a_filter_below_a_watermark_is_refused(plan: str) -> None:
         require_watermark_above_filters(plan)
 
 
+def test_the_hash_knows_common_table_expressions_by_their_order_not_their_number() -> None:
+    plan = "~WithCTE\n:- ~CTERelationDef 3, false\n:- ~CTERelationDef 4, false\n+- ~CTERelationRef {}, true, [a#3]"
+    assert plan_hash(plan.format(4), []) == plan_hash(plan.format(4).replace(" 4", " 9"), [])
+    assert plan_hash(plan.format(4), []) != plan_hash(plan.format(3), [])
+
+
 def test_the_hash_is_the_same_in_another_run() -> None:
     again = (
         RIGHT.replace("#95", "#213")
