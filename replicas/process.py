@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lmerge.errors import LMergeError
 from lmerge.kafka import KafkaSettings
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
@@ -106,9 +107,9 @@ def _report(progress: Mapping[str, Any]) -> None:
 
 def _cause(query: StreamingQuery, failure: BaseException | None) -> str:
     """Say in a sentence why a query ended: our own error if there is one in Spark's report."""
-    if failure is not None and not isinstance(failure, Stopped):
-        return str(failure)
-    error = query.exception()
+    error = query.exception() if failure is None or isinstance(failure, Stopped) else failure
+    if isinstance(error, LMergeError):
+        return str(error)
     if error is None:
         return "the query ended by itself"
     ours = _OUR_ERROR.findall(str(error))

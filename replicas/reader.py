@@ -196,14 +196,15 @@ class CutReader(DataSourceStreamReader):
         try:
             yield from _tail_reader(self._spec.bootstrap_servers).read_range(topic, partition, start=start, end=end)
         except RecordsGone as error:
-            raise self._gone(str(error)) from error
+            raise self._gone(str(error).removesuffix(f"; {RecordsGone.advice}")) from error
 
     def _gone(self, fact: str) -> RecordsGone:
         """Say what can be done when records that this replica has not read yet were removed."""
         return RecordsGone(
-            f"{fact}: this replica cannot be complete any more. Move its directory {self._spec.directory} away and "
-            "start it with --start latest: it begins a new incarnation, which joins where it is complete. Then keep "
-            "the topics for longer than a replica may be away or behind"
+            f"{fact}: records were removed by retention, or the topic was made anew, so this replica cannot be "
+            f"complete any more. Move its directory {self._spec.directory} away and start it with --start latest: it "
+            "begins a new incarnation, which joins where it is complete. Then keep the topics for longer than a "
+            "replica may be away or behind"
         )
 
 
