@@ -39,6 +39,7 @@ GIVEN = {
         ({"--topic": "bids=orders"}, "feed auction has no topic orders, only bids"),
         ({"--topic": "bids"}, "it must be NAME=VALUE"),
         ({"--max-cuts": "0"}, "max-cuts 0"),
+        ({"--start": "newest"}, "start 'newest': it must be one of first, latest"),
         ({"--feed": "/nonesuch.toml"}, "/nonesuch.toml"),
     ],
 )
