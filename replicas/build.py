@@ -5,10 +5,11 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 
 from lmerge.errors import UsageError
-from replicas.plan_reader import read_plan
+from replicas.plan_reader import analysed_text, read_plan
+from replicas.planshape import require_repeatable
 from replicas.query import Plan, Query, Sources
 from replicas.result import require_result
-from replicas.shape import Shape, UnknownShape, infer
+from replicas.shape import Shape, infer
 from replicas.windows import Windows
 
 
@@ -32,15 +33,16 @@ def build(query: Query, plan_name: str, sources: Sources, windows: Windows) -> B
         raise UsageError(f"{plan.place}: plan {plan_name} gives {type(frame).__name__}, not a DataFrame")
     columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     require_result(query, plan.place, columns)
-    return Built(frame, _shape(query, plan_name, plan, frame))
+    try:
+        require_repeatable(analysed_text(frame))
+        return Built(frame, _shape(query, plan, frame))
+    except UsageError as error:
+        raise UsageError(f"{plan.place}: plan {plan_name}: {error}") from error
 
 
-def _shape(query: Query, plan_name: str, plan: Plan, frame: DataFrame) -> Shape:
+def _shape(query: Query, plan: Plan, frame: DataFrame) -> Shape:
     """Return the author's word or, where there is none, what the plan's shape says."""
     if plan.properties is not None and plan.progress is not None:
         return Shape(plan.properties, plan.progress)
-    try:
-        shape = infer(read_plan(frame), rank=query.rank)
-    except UnknownShape as error:
-        raise UnknownShape(f"{plan.place}: plan {plan_name}: {error}") from error
+    shape = infer(read_plan(frame), rank=query.rank)
     return Shape(plan.properties or shape.properties, plan.progress or shape.progress)

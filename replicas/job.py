@@ -19,13 +19,14 @@ from replicas.cuts import CutOffset
 from replicas.emit import records_of, require_lifetimes, stable_of, with_element
 from replicas.errors import Stopped
 from replicas.feed_start import FeedStart
+from replicas.plan_reader import analysed_text
 from replicas.planshape import plan_hash
 from replicas.reader import SourceSpec
 from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
 from replicas.shape import Shape
 from replicas.sink import Sink
-from replicas.source import analysed_text, load, require_heartbeats_move
+from replicas.source import load, require_heartbeats_move
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 
 log = logging.getLogger(__name__)

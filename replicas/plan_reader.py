@@ -23,6 +23,11 @@ def read_plan(frame: DataFrame) -> Node:
     return _Reader(frame.sparkSession).read(frame._jdf.queryExecution().analyzed(), {})  # noqa: SLF001  # see above
 
 
+def analysed_text(frame: DataFrame) -> str:
+    """Return the text of the analysed plan of a DataFrame."""
+    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001  # as above
+
+
 class _Reader:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm  # noqa: SLF001  # see above

@@ -78,6 +78,20 @@ def test_the_example_of_the_page_is_as_the_page_says(language: str, spark: Spark
             "plan p: a join without bounds on time on both sides",
         ),
         ("SELECT auction, {INSTANT} FROM bids b ORDER BY auction", 6, "plan p: the operator Sort is none of"),
+        ("SELECT auction, uuid() AS u, {INSTANT} FROM bids b", 6, "plan p: the function uuid depends on chance"),
+        ("SELECT auction, rand() > 0.5 AS u, {INSTANT} FROM bids b", 6, "plan p: the function rand depends on chance"),
+        ("SELECT auction, {INSTANT} FROM bids b WHERE event_time < now()", 6, "the function now depends on the clock"),
+        ("SELECT auction, {INSTANT} FROM bids b WHERE current_date() > '2026-01-01'", 6, "current_date depends on"),
+        (
+            "SELECT any_value(auction) AS auction, {LIFETIME} FROM bids GROUP BY window(event_time, :width)",
+            6,
+            "the function any_value depends on the order of rows",
+        ),
+        (
+            "SELECT first(auction) AS auction, {LIFETIME} FROM bids GROUP BY window(event_time, :width)",
+            6,
+            "the function first depends on the order of rows",
+        ),
         (
             "SELECT auction, count(*) AS vs, count(*) AS ve FROM bids GROUP BY auction",
             6,
@@ -89,7 +103,7 @@ def test_a_mistake_that_spark_finds_is_named_with_its_file_and_line(
     statement: str, line: int, said: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     file = tmp_path / "q.sql"
-    file.write_text(HEADER + statement.format(INSTANT=INSTANT, RANGE=RANGE))
+    file.write_text(HEADER + statement.format(INSTANT=INSTANT, LIFETIME=LIFETIME, RANGE=RANGE))
     with pytest.raises(UsageError) as caught:
         list(describe(spark, load_query(str(file))))
     assert str(caught.value).startswith(f"{file}:{line}: ")
