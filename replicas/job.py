@@ -14,21 +14,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.elements import MINUS_INFINITY, Hello
 from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
+from replicas.build import Built, build
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
 from replicas.emit import records_of, require_lifetimes, stable_of, with_element
 from replicas.errors import Stopped, explain_room
 from replicas.feed_start import FeedStart
-from replicas.plan_reader import read_plan
+from replicas.plan_reader import analysed_text, read_plan
 from replicas.planshape import plan_hash
 from replicas.reach import infer_reach_ms
 from replicas.reader import SourceSpec
-from replicas.result import require_result
 from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
-from replicas.shape import Shape, UnknownShape, infer
+from replicas.shape import Shape
 from replicas.sink import Sink
-from replicas.source import analysed_text, load, require_heartbeats_move
+from replicas.source import load, require_heartbeats_move
 from replicas.start import joins_at
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 
@@ -83,9 +83,8 @@ class Replica(Closing):
         self._resources.enter_context(self._directory.locked())
         feed = self._start.feed_id()
         TopicAdmin(self._kafka).ensure(TopicSpec(settings.topic, settings.lanes))
-        frame = self._frame()
+        frame, self._shape = self._build()
         require_heartbeats_move(self._spark, frame)
-        self._shape = self._infer(frame)
         self._reach_ms = self._infer_reach_ms(frame)
         self._open(feed, self._hash(frame))
         self._query = (
@@ -110,7 +109,7 @@ class Replica(Closing):
         """Drop the connections and the lock."""
         self._resources.close()
 
-    def _frame(self) -> DataFrame:
+    def _build(self) -> Built:
         settings = self._settings
         sources = {
             name: load(
@@ -127,26 +126,12 @@ class Replica(Closing):
             )
             for name, schema in settings.query.sources.items()
         }
-        frame = settings.plan.build(sources, settings.windows)
-        columns = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        require_result(settings.query, settings.plan.place, columns)
-        return frame
-
-    def _infer(self, frame: DataFrame) -> Shape:
-        """Return what the plan promises: its author's word, or what its shape says."""
-        plan = self._settings.plan
-        if plan.properties is not None and plan.progress is not None:
-            return Shape(plan.properties, plan.progress)
-        try:
-            shape = infer(read_plan(self._spark, frame), rank=self._settings.query.rank)
-        except UnknownShape as error:
-            raise UnknownShape(f"{plan.place}: plan {self._settings.plan_name}: {error}") from error
-        return Shape(plan.properties or shape.properties, plan.progress or shape.progress)
+        return build(settings.query, settings.plan_name, sources, settings.windows)
 
     def _infer_reach_ms(self, frame: DataFrame) -> int | None:
         """Return how far a row reaches into the results: its author's word, or what its shape says."""
         stated, windows = self._settings.plan.reach_ms, self._settings.windows
-        return infer_reach_ms(read_plan(self._spark, frame), windows) if stated is None else stated(windows)
+        return infer_reach_ms(read_plan(frame), windows) if stated is None else stated(windows)
 
     def _hash(self, frame: DataFrame) -> str:
         settings = self._settings

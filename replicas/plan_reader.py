@@ -18,9 +18,14 @@ _SOME_WATERMARK: Final = 10**15
 """Any will do: by how much a join lowers it does not depend on it."""
 
 
-def read_plan(spark: SparkSession, frame: DataFrame) -> Node:
+def read_plan(frame: DataFrame) -> Node:
     """Return the analysed plan of a DataFrame."""
-    return _Reader(spark).read(frame._jdf.queryExecution().analyzed(), {})  # noqa: SLF001  # see above
+    return _Reader(frame.sparkSession).read(frame._jdf.queryExecution().analyzed(), {})  # noqa: SLF001  # see above
+
+
+def analysed_text(frame: DataFrame) -> str:
+    """Return the text of the analysed plan of a DataFrame."""
+    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001  # as above
 
 
 class _Reader:

@@ -1,9 +1,12 @@
-"""What can be read off a plan's text before it runs: that heartbeats move its watermark, and which plan it is. Pure.
+"""What can be read off a plan's text before it runs. Pure.
 
 **The watermark.** A heartbeat row must pass the watermark node before it is filtered out. Catalyst pushes filters down,
 below the watermark, whenever it sees no harm; the watermark then never moves and no window ever closes, without any
 error. In the optimised plan no filter may therefore lie below a watermark of its branch (spark-facts.md 1.2: this
 check agreed with what really happened in all of 19 shapes).
+
+**Repeatability.** A result must be a function of the set of rows, in every replica and every replay. Functions of the
+clock, of chance and of the order of rows are known by their names.
 
 **The hash.** Spark goes on from a checkpoint with another filter, window length or group key without a word
 (spark-facts.md 7). The hash is over the analysed plan, where the numbers of columns, which differ from run to run, are
@@ -30,6 +33,14 @@ _VOLATILE = re.compile(
     r"|(?<=, )\[spec=\{[^\n]*\}\](?=, )"
 )
 
+_UNREPEATABLE_NAMES = {
+    **dict.fromkeys(("current_timestamp", "current_date", "current_time", "localtimestamp", "now"), "the clock"),
+    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), "chance"),
+    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value"), "the order of rows"),
+    **dict.fromkeys(("monotonically_increasing_id", "input_file_name"), "how rows are spread over tasks"),
+}
+_UNREPEATABLE = re.compile(rf"(?<![\w.`])(?P<name>{'|'.join(_UNREPEATABLE_NAMES)})\(")
+
 
 def require_watermark_above_filters(plan: str) -> None:
     """Refuse an optimised plan in which a filter lies below a watermark of its own branch.
@@ -52,6 +63,20 @@ def require_watermark_above_filters(plan: str) -> None:
                 f"plan: the filter {line.strip()!r} lies below the watermark, so that heartbeats would never move it; "
                 "filter only what the source gives, and let Spark see no way to evaluate it earlier"
             )
+
+
+def require_repeatable(plan: str) -> None:
+    """Refuse an analysed plan with a function whose value is not one of the set of rows.
+
+    Raises:
+        UsageError: it has one.
+    """
+    found = _UNREPEATABLE.search(plan)
+    if found is not None:
+        raise UsageError(
+            f"the function {found['name']} depends on {_UNREPEATABLE_NAMES[found['name']]}, so replicas and replays "
+            "would not agree: take what the rows say, and break ties by a column"
+        )
 
 
 def _depth(line: str) -> int:

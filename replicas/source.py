@@ -64,8 +64,3 @@ def require_heartbeats_move(spark: SparkSession, frame: DataFrame) -> None:
     execution = frame._jdf.queryExecution()  # noqa: SLF001  # there is no public way to a plan's text
     optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001  # as above
     require_watermark_above_filters(optimizer.execute(execution.analyzed()).toString())
-
-
-def analysed_text(frame: DataFrame) -> str:
-    """Return the text of the analysed plan."""
-    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001  # as above

@@ -1,5 +1,6 @@
 """A plan that is a statement of Spark SQL: the sources are its tables, the windows its parameters."""
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,10 @@ from replicas.query_file import Statement
 from replicas.windows import Windows
 
 _POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)")
-_NOISE: Final = re.compile(r"^\[[\w.]+\] |\s*SQLSTATE: \w+.*", re.DOTALL)
+_NOISE: Final = re.compile(r"^\[[\w.]+\] |\s*(?:SQLSTATE: |\n).*", re.DOTALL)
+
+# PySpark logs each of these errors too, with a page of Java.
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def sql_plan(statement: Statement, file: str) -> Plan:
@@ -31,8 +35,11 @@ def _builder(statement: Statement, file: str) -> Callable[[Sources, Windows], Da
         for name, frame in sources.items():
             frame.createOrReplaceTempView(name)
         try:
-            return spark.sql(text, args=parameters)
-        except (AnalysisException, ParseException) as error:
+            try:
+                return spark.sql(text, args=parameters)
+            except ParseException:
+                return spark.sql(text)  # fails again: only without parameters Spark says where it stumbles
+        except AnalysisException as error:
             raise UsageError(_explain(str(error), file, statement.line)) from error
         finally:
             for name in sources:

@@ -6,7 +6,7 @@ that several rows share an instant, and there are seven prices, so that the high
 The answers are batch SQL over the rows. They know nothing of heartbeats, watermarks, panes or elements.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from lmerge import TDB, Element, Event, Hello, Stable, StreamProperties, choose, create
 from lmerge.canonical import payload
 from lmerge.codec import decode_batch
-from lmerge.kafka import KafkaSettings
+from lmerge.feed import FeedDefinition
 from replicas.job import Replica
 from replicas.loader import load_query
 from replicas.settings import ReplicaSettings
@@ -176,13 +176,14 @@ class RunningQuery:
     def __init__(
         self, stack: ExitStack, spark: SparkSession, world: FeedWorld, directory: Path, *, max_cuts: int
     ) -> None:
-        settings = replica_settings(world, directory, max_cuts=max_cuts)
+        servers = world.settings.bootstrap_servers
+        settings = replica_settings(servers, world.definition, world.topics, directory, max_cuts=max_cuts)
         self.name = settings.query.name
         self.case = CASES[self.name]
         self.replica = stack.enter_context(Replica(settings, spark))
         stack.callback(self.replica.stop)
         self.query: StreamingQuery = self.replica.start()
-        self.topic = ReplicaTopic(KafkaSettings(settings.bootstrap_servers), settings.topic, LANES)
+        self.topic = ReplicaTopic(world.settings, settings.topic, LANES)
 
     def check(self) -> None:
         """Check that it runs."""
@@ -198,24 +199,26 @@ class RunningQuery:
         return sum(operator["numRowsDroppedByWatermark"] for operator in operators)
 
 
-def directory_name(query: str, plan: str) -> str:
+def directory_name(query: str, plan: str, max_cuts: int) -> str:
     """Name the directory, and so the replica, of a plan."""
-    return f"{query}--{plan}"
+    return f"{query}--{plan}--{max_cuts}"
 
 
-def replica_settings(world: FeedWorld, directory: Path, *, max_cuts: int) -> ReplicaSettings:
+def replica_settings(
+    bootstrap_servers: str, feed: FeedDefinition, topics: Mapping[str, str], directory: Path, *, max_cuts: int
+) -> ReplicaSettings:
     """Give the settings of the replica whose directory is named for its query and plan."""
     name, plan, *_ = directory.name.split("--")
     query = load_query(name)
     return ReplicaSettings(
-        bootstrap_servers=world.settings.bootstrap_servers,
-        merge=world.name,
+        bootstrap_servers=bootstrap_servers,
+        merge=feed.name,
         replica=directory.name,
-        feed=world.definition,
+        feed=feed,
         query=query,
         plan_name=plan,
         windows=query.windows,
-        topics=world.topics,
+        topics=topics,
         directory=directory,
         lanes=LANES,
         max_cuts=max_cuts,

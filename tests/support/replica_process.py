@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lmerge.kafka import TailReader
-from replicas.sink import HEADER
+from lmerge.kafka import KafkaSettings, TailReader
+from replicas.sink import HEADER, KILL_AFTER_COMMIT
 from replicas.state import Tag
 from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 
@@ -103,7 +103,7 @@ class MarkedProcess:
 
 
 class ReplicaProcess(MarkedProcess):
-    """`python -m replicas`."""
+    """`python -m replicas`, of a query by its name or its file."""
 
     def __init__(
         self, world: FeedWorld, directory: Path, *, query: str = "hot_items", plan: str, lanes: int, max_cuts: int
@@ -117,15 +117,14 @@ class ReplicaProcess(MarkedProcess):
         ]
         super().__init__(command, directory.parent / f"{directory.name}.log")
         self._kafka = world.settings
+        self._directory = directory
         self._lanes = lanes
         self._topic_name = f"{world.name}.replica.{directory.name}"
         self.topic = ReplicaTopic(world.settings, self._topic_name, lanes)
 
     def committed_batch(self) -> int:
         """Give the last batch in the lanes; -2 if there is none."""
-        with TailReader(self._kafka) as reader:
-            tails = [reader.read_tail(self._topic_name, lane) for lane in range(self._lanes)]
-        return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)
+        return committed_batch(self._kafka, self._topic_name, self._lanes)
 
     def wait_for_batch(self, batch: int) -> None:
         """Wait until this batch, or a later one, is in the lanes."""
@@ -135,3 +134,24 @@ class ReplicaProcess(MarkedProcess):
             return self.committed_batch() >= batch
 
         wait_seldom(is_there, f"batch {batch} is committed", seconds=DEADLINE)
+
+    def kill_between_the_commits(self, *, batch: int) -> None:
+        """Let it kill itself right after the sink's commit of this batch, or of the next one that writes something."""
+        self.start(**{KILL_AFTER_COMMIT: str(batch)})
+        assert self.wait_for_end() == -signal.SIGKILL
+        committed = self.committed_batch()
+        assert committed >= batch
+        assert is_between_the_commits(self._directory, committed)
+
+
+def is_between_the_commits(directory: Path, batch: int) -> bool:
+    """Tell whether Spark has planned a batch and not noted that it is done."""
+    spark = directory / "spark"
+    return (spark / "offsets" / str(batch)).exists() and not (spark / "commits" / str(batch)).exists()
+
+
+def committed_batch(kafka: KafkaSettings, topic: str, lanes: int) -> int:
+    """Give the last batch in the lanes of a replica's topic; -2 if there is none."""
+    with TailReader(kafka) as reader:
+        tails = [reader.read_tail(topic, lane) for lane in range(lanes)]
+    return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)
