@@ -59,8 +59,8 @@ class PartitionReader(Closing):
         self._removed: set[Partition] = set()
         # Partitions that left by themselves, until they are added again or removed.
         self._failed: dict[Partition, BrokerError] = {}
-        # Partitions of which a poll has met the end since they were added.
-        self._ended: set[Partition] = set()
+        # By partition, the end that a poll has met last since it was added.
+        self._ended: dict[Partition, int] = {}
         # Failures that no poll has raised yet.
         self._failures: deque[BrokerError] = deque()
 
@@ -75,9 +75,12 @@ class PartitionReader(Closing):
         return dict(self._failed)
 
     @property
-    def ended(self) -> frozenset[Partition]:
-        """The partitions of which all was read, at least once, that was committed; they may have grown since."""
-        return frozenset(self._ended)
+    def ended(self) -> dict[Partition, int]:
+        """The partitions of which all was read, at least once, that was committed, with the end that they had then.
+
+        They may have grown since. An end tells more than the last record: what is before it may be markers.
+        """
+        return dict(self._ended)
 
     def add(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to read partitions, each at its offset, which need not be that of a record.
@@ -95,9 +98,9 @@ class PartitionReader(Closing):
         with self._edge.calling(f"cannot begin to read {_show(offsets)}", _serve_nothing):
             self._consumer.incremental_assign(wanted)
         self._partitions.update(offsets)
-        self._ended.difference_update(offsets)
         self._removed.difference_update(offsets)
         for partition in offsets:
+            self._ended.pop(partition, None)
             self._failed.pop(partition, None)
 
     def remove(self, *partitions: Partition) -> None:
@@ -176,7 +179,7 @@ class PartitionReader(Closing):
         if topic is None or partition is None:
             self._note_failure(self._edge.translate(error, f"cannot read {_show(self._partitions)}"))
         elif is_partition_end(error):
-            self._ended.add((topic, partition))
+            self._ended[topic, partition] = cast("int", message.offset())
         elif (topic, partition) in self._partitions:
             fact = f"cannot read {topic}/{partition} at offset {message.offset()}"
             self._note_failure(self._edge.translate(error, fact), (topic, partition))

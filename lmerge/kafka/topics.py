@@ -1,16 +1,17 @@
 """Topics: making them, looking at them, removing them. Each call can be repeated without harm."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints forget to export three of them
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints forget to export four of them
     AdminClient,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -18,6 +19,7 @@ from lmerge.errors import UsageError
 from lmerge.kafka.deadline import Deadline
 from lmerge.kafka.edge import Edge
 from lmerge.kafka.errors import MissingTopic, RetryError, WrongPartitions, is_existing_topic
+from lmerge.kafka.reader import Partition
 from lmerge.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -127,6 +129,25 @@ class TopicAdmin:
             values = {entry.name: entry.value for entry in config.values() if entry.value is not None}
             described[name] = TopicDescription(name, str(topic.topic_id), len(topic.partitions), values)
         return described
+
+    def committed_ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Ask where partitions end for a read-committed reader, by one request to each broker.
+
+        Raises:
+            RetryError: nobody answered in time, or one of them has no leader; or none of them exists.
+            MissingTopic: one of them does not exist.
+        """
+        wanted = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
+        if not wanted:
+            return {}
+        answers = self._client.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_seconds
+        )
+        wait(answers.values())  # all, as in `describe`
+        return {
+            (where.topic, where.partition): self._result(answer, f"cannot ask for the end of {where.topic}").offset
+            for where, answer in answers.items()
+        }
 
     def delete(self, *names: str) -> None:
         """Delete topics and wait until they are gone; those that do not exist are gone already.

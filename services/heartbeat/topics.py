@@ -11,6 +11,8 @@ from lmerge.kafka import MissingTopic, TopicAdmin, TopicDescription, TopicSpec
 _FOREVER: Final = -1
 """Kafka's value of `retention.ms` for records that never expire."""
 
+_VANISH: Final = "its rows vanish, so that two replicas would read different ones"
+
 
 class FeedTopics(msgspec.Struct, frozen=True):
     """A feed's topics as they are.
@@ -27,27 +29,28 @@ class FeedTopics(msgspec.Struct, frozen=True):
 
 
 def prepare(admin: TopicAdmin, definition: FeedDefinition, *, create: bool) -> FeedTopics:
-    """Check the sources and create the heartbeats topic if there is none.
+    """Check the sources and create the heartbeats topic, and the late topic if copies are wanted, if there is none.
 
     It has one partition, and its records live as long as those of every source: a replica that can still read a row
     must be able to find out whether the row counts.
 
     Raises:
         UsageError: a source or the heartbeats topic is compacted.
-        MissingTopic: a source does not exist, or the heartbeats topic, and `create` is not set.
-        WrongPartitions: the heartbeats topic has several partitions.
+        MissingTopic: a source does not exist, or a topic of the feed, and `create` is not set.
+        WrongPartitions: a topic of the feed has several partitions.
         BrokerError: the broker does not answer, or refuses.
     """
     sources = _describe(admin, definition.topics, "create the sources first, or correct the feed file")
     for topic in sources.values():
-        _refuse_compacted(topic, "its rows vanish, so that two replicas would read different ones")
+        _refuse_compacted(topic, _VANISH)
     name = definition.heartbeats_topic
     retention = _longest(sources)
     config = {"cleanup.policy": "delete", "retention.ms": str(retention), "retention.bytes": "-1"}
+    names = (name, definition.late_topic) if definition.copy_left_out else (name,)
     if create:
-        heartbeats = admin.ensure(TopicSpec(name, partitions=1, config=config))[name]
+        heartbeats = admin.ensure(*(TopicSpec(each, partitions=1, config=config) for each in names))[name]
     else:
-        heartbeats = _describe(admin, (name,), "create it with one partition, or let the service do it")[name]
+        heartbeats = _describe(admin, names, "create it with one partition, or let the service do it")[name]
     _refuse_compacted(heartbeats, "what a heartbeat decided must not vanish before the rows do")
     kept = _longest({name: heartbeats})
     is_short = kept != _FOREVER and (retention == _FOREVER or kept < retention)
@@ -58,11 +61,15 @@ def look(admin: TopicAdmin, definition: FeedDefinition) -> FeedTopics:
     """See how the topics are now; they may have got partitions, or may have been made anew.
 
     Raises:
+        UsageError: a source is compacted now.
         MissingTopic: one of them is gone.
         BrokerError: the broker does not answer, or refuses.
     """
     names = (*definition.topics, definition.heartbeats_topic)
-    return _feed_topics(definition, _describe(admin, names, "it was deleted; the feed has ended"))
+    topics = _describe(admin, names, "it was deleted; the feed has ended")
+    for name in definition.topics:
+        _refuse_compacted(topics[name], _VANISH)
+    return _feed_topics(definition, topics)
 
 
 def require_feed(definition: FeedDefinition, *, expected: str, found: str) -> None:

@@ -1,101 +1,17 @@
 """The heartbeat service as a process of its own, on a real broker."""
 
-import json
 import signal
-import uuid
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its hints forget it
+from confluent_kafka.admin import AdminClient
 
-from lmerge.feed import FeedDefinition, Heartbeat, counts, segments
+from lmerge.feed import FeedDefinition, Heartbeat, segments
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
-from tests.support.heartbeat import HeartbeatProcess
+from tests.support.heartbeat import DISORDER_MS, T0, Feed, rows_that_count
 from tests.support.kafka import committed, wait_until
-
-T0 = 1_700_000_000_000
-DISORDER_MS = 100
-
-
-class Feed:
-    """A feed of one topic with rows of its own, and the services that were started for it."""
-
-    def __init__(self, settings: KafkaSettings, directory: Path, *, partitions: int) -> None:
-        self.name = f"feed-{uuid.uuid4().hex}"
-        self.topic = f"{self.name}-bids"
-        self.settings = settings
-        self.file = directory / "feed.toml"
-        self.define()
-        self.services: list[HeartbeatProcess] = []
-        TopicAdmin(settings).ensure(TopicSpec(self.topic, partitions=partitions))
-        self._directory = directory
-        self._writer = self._connect()
-
-    def _connect(self) -> TransactionalWriter:
-        writer = TransactionalWriter(self.settings, self.topic)
-        writer.fence()
-        return writer
-
-    def grow(self, partitions: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 2})
-        for future in admin.create_partitions([NewPartitions(self.topic, partitions)]).values():
-            future.result(10)
-        self._writer.close()
-        self._writer = self._connect()  # the old one would learn of the new partition in minutes
-
-    def define(self, *, topic: str | None = None, time: str = "$.ts") -> None:
-        source = f'topic = "{topic or self.topic}"\ntime = "{time}"\ndisorder_ms = {DISORDER_MS}'
-        self.file.write_text(f'name = "{self.name}"\n[[sources]]\n{source}\n')
-
-    def start(self, *options: str) -> HeartbeatProcess:
-        log = self._directory / f"{len(self.services)}.log"
-        servers = self.settings.bootstrap_servers
-        arguments = ["--bootstrap-servers", servers, "--feed", str(self.file), "--interval-ms", "20", *options]
-        self.services.append(HeartbeatProcess(log, *arguments))
-        return self.services[-1]
-
-    def write(self, partition: int, *timestamps: int | None, aborts: bool = False) -> None:
-        rows = [(None, b"{}" if ts is None else b'{"ts":%d}' % (T0 + ts)) for ts in timestamps]
-        self._writer.begin()
-        self._writer.write(self.topic, partition, rows)
-        if aborts:
-            self._writer.abort()
-        else:
-            self._writer.commit()
-
-    def heartbeats(self) -> list[Heartbeat]:
-        """Read all heartbeats, and check that each follows the one before."""
-        beats = [Heartbeat.decode(record.value) for record in committed(self.settings, f"{self.name}.heartbeats")]
-        for before, beat in pairwise(beats):
-            beat.require_follows(before)
-        return beats
-
-    def last(self) -> Heartbeat | None:
-        with TailReader(self.settings) as reader:
-            record = reader.read_tail(f"{self.name}.heartbeats", 0)
-        return None if record is None else Heartbeat.decode(record.value)
-
-    def wait_for(self, condition: Callable[[Heartbeat], bool], what: str) -> Heartbeat:
-        """Wait until the last heartbeat is as wanted."""
-
-        def is_there() -> bool:
-            failed = [service.lines for service in self.services if service.process.poll() not in {None, 0, -9}]
-            assert not failed, failed
-            last = self.last() if any("feed taken over" in service.events() for service in self.services) else None
-            return last is not None and condition(last)
-
-        wait_until(is_there, what)
-        last = self.last()
-        assert last is not None
-        return last
-
-    def close(self) -> None:
-        self._writer.close()
-        for service in self.services:
-            service.close()
 
 
 @pytest.fixture
@@ -108,18 +24,6 @@ def feed(settings: KafkaSettings, tmp_path: Path) -> Iterator[Feed]:
     feed = Feed(settings, tmp_path, partitions=2)
     yield feed
     feed.close()
-
-
-def rows_that_count(feed: Feed, partition: int, beats: list[Heartbeat]) -> list[int]:
-    """Give the timestamps that count, as every replica would: by the heartbeats alone."""
-    records = committed(feed.settings, feed.topic, partition)
-    rows = [
-        (segment, json.loads(record.value or b"").get("ts"))
-        for segment in segments(beats, feed.topic, partition)
-        for record in records
-        if segment.start <= record.offset < segment.end
-    ]
-    return [ts - T0 for segment, ts in rows if counts(ts, tau_before=segment.tau_before, ceiling=segment.ceiling)]
 
 
 def test_cuts_are_contiguous_hold_committed_rows_only_and_promise_what_the_rule_allows(feed: Feed) -> None:
@@ -167,19 +71,32 @@ def test_killed_and_started_again_it_goes_on_from_its_last_record_and_skips_noth
     assert taken_over[-1] > taken_over[1] > 0
 
 
-def test_a_second_process_takes_over_and_the_first_stops_with_a_clear_message(feed: Feed) -> None:
+def test_a_second_process_stands_by_and_takes_over_when_the_first_stops(feed: Feed) -> None:
     first = feed.start()
     feed.write(0, 0)
     feed.wait_for(lambda beat: beat.max_ts == T0, "the first one writes")
     second = feed.start()
-    wait_until(lambda: "feed taken over" in second.events(), "the second one owns the feed")
+    wait_until(lambda: "standing by" in second.events(), "the second one stands by")
     feed.write(0, 100)
-    assert first.wait() == 3
-    assert "another process has taken this feed over" in first.lines[-1]["event"]
+    feed.wait_for(lambda beat: beat.max_ts == T0 + 100, "the first one writes on")
+    assert "feed taken over" not in second.events()
+    assert first.end(signal.SIGTERM) == 0
     feed.write(0, 200)
-    wait_until(lambda: (beat := feed.last()) is not None and beat.max_ts == T0 + 200, "the second one writes")
-    assert second.process.poll() is None
+    feed.wait_for(lambda beat: beat.max_ts == T0 + 200, "the second one writes")
+    assert "feed taken over" in second.events()
     assert rows_that_count(feed, 0, feed.heartbeats()) == [0, 100, 200]
+
+
+def test_an_owner_that_was_fenced_takes_over_again_if_the_feed_is_still_its_own(feed: Feed) -> None:
+    service = feed.start()
+    feed.write(0, 0)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "it writes")
+    with TransactionalWriter(feed.settings, f"{feed.name}/heartbeat") as stranger:
+        stranger.fence()
+        feed.write(0, 100)
+        wait_until(lambda: "fenced" in service.events(), "it learns that it was fenced")
+    feed.wait_for(lambda beat: beat.max_ts == T0 + 100, "it writes on")
+    assert rows_that_count(feed, 0, feed.heartbeats()) == [0, 100]
 
 
 def test_late_early_and_unreadable_rows_are_left_out_and_counted(feed: Feed) -> None:
@@ -195,7 +112,7 @@ def test_late_early_and_unreadable_rows_are_left_out_and_counted(feed: Feed) -> 
     assert service.end(signal.SIGINT) == 0
     assert rows_that_count(feed, 0, feed.heartbeats()) == [1_000, 900, 1_001]
     totals = service.lines[-2]["rows"][feed.topic]
-    assert totals == {"rows": 8, "late": 2, "late_in_new": 0, "early": 1, "unreadable": 1}
+    assert totals == {"rows": 8, "late": 2, "late_in_new": 0, "late_after_idle": 0, "early": 1, "unreadable": 1}
 
 
 def test_new_partitions_begin_at_zero(feed: Feed) -> None:

@@ -7,12 +7,16 @@ import pytest
 from lmerge.kafka import (
     KafkaSettings,
     MissingTopic,
+    PartitionReader,
     Refused,
+    RetryError,
     TopicAdmin,
     TopicSpec,
+    TransactionalWriter,
     WrongPartitions,
 )
 from lmerge.kafka.deadline import Deadline
+from tests.support.kafka import numbered, wait_for_log_end, wait_until, wait_until_decided
 
 
 @pytest.fixture
@@ -78,4 +82,29 @@ def test_what_the_broker_does_not_allow_is_refused(admin: TopicAdmin, name: str)
 def test_nothing_asked_is_nothing_done(admin: TopicAdmin) -> None:
     assert admin.ensure() == {}
     assert admin.describe() == {}
+    assert admin.committed_ends([]) == {}
     admin.delete()
+
+
+def test_ends_are_those_of_what_is_committed_and_a_reader_meets_them(
+    admin: TopicAdmin, name: str, bootstrap_servers: str
+) -> None:
+    settings = KafkaSettings(bootstrap_servers)
+    admin.ensure(TopicSpec(name, partitions=2))
+    with TransactionalWriter(settings, name) as writer, PartitionReader(settings) as reader:
+        writer.fence()
+        with writer.transaction():
+            writer.write(name, 0, numbered(3))
+        wait_until_decided(settings, name, 0)
+        writer.begin()
+        writer.write(name, 0, numbered(3))
+        wait_for_log_end(settings, name, 0, 7)
+        ends = {(name, 0): 4, (name, 1): 0}  # three records and a marker; what is open does not count
+        assert admin.committed_ends(ends) == ends
+        reader.add(dict.fromkeys(ends, 0))
+        wait_until(lambda: not reader.poll(0.1) and reader.ended == ends, "the reader has met both ends")
+        writer.abort()
+        wait_until(lambda: not reader.poll(0.1) and reader.ended[name, 0] == 8, "aborted records are passed")
+        assert admin.committed_ends(ends)[name, 0] == 8
+    with pytest.raises(RetryError, match=f"cannot ask for the end of {name}"):
+        admin.committed_ends([(f"{name}-never-was", 0)])

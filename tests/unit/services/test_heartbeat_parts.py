@@ -1,0 +1,131 @@
+"""The parts of the heartbeat service that need no broker."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from urllib.error import HTTPError
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from lmerge.errors import UsageError
+from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, LeftOut, Row, Source
+from lmerge.kafka import Record
+from services.heartbeat.ends import AskedEnds
+from services.heartbeat.left_out import SAMPLE_SECONDS, LeftOutRows
+from services.probes import Probes, Readiness
+
+DEFINITION = FeedDefinition(
+    name="f", sources=(Source(topic="a", time="kafka", disorder_ms=0),), timeout_ms=1_000, max_ahead_ms=None
+)
+
+
+def test_ends_are_reached_by_rows_or_by_meeting_the_end_and_only_then_time_goes_on() -> None:
+    maker = CutMaker(DEFINITION, Heartbeat.start("id", {"a": (0, 0, 0)}), at_ms=0)
+    maker.add([Row("a", 0, 0, 50), Row("a", 1, 0, 90)], now_ms=0, at_ms=10)
+    asked = AskedEnds(2_000, {("a", 0): 2, ("a", 1): 1, ("a", 2): 0})
+    assert not asked.tell(maker, {})  # offset 1 of the first may be a row
+    assert not asked.tell(maker, {("a", 0): 1})
+    assert maker.cut(now_ms=0).heartbeat.tau is None
+    assert asked.tell(maker, {("a", 0): 2})  # it was a marker
+    assert maker.cut(now_ms=0).heartbeat.tau == 90
+
+
+def record(offset: int, value: bytes | None = b"{}") -> Record:
+    return Record("a", 0, offset, b"key", value, (("mine", b"1"),), 0)
+
+
+def left(offset: int) -> LeftOut:
+    return LeftOut(Row("a", 0, offset, None), "unreadable")
+
+
+class Written:
+    """Takes what is written to it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def write(self, *arguments: object, last_headers: object) -> None:
+        self.calls.append((*arguments, last_headers))
+
+
+def test_rows_left_out_are_shown_now_and_then_and_copied_with_where_they_are_from(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = LeftOutRows("f", copies=True)
+    rows.note([record(0), record(1, b"\xff" * 100), record(2, None)], [left(1), left(2)], at_seconds=0.0)
+    rows.note([record(3)], [left(3)], at_seconds=SAMPLE_SECONDS - 1)
+    rows.note([record(4)], [], at_seconds=SAMPLE_SECONDS)
+    rows.note([record(5)], [left(5)], at_seconds=SAMPLE_SECONDS)
+    shown = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["offset"], line["reason"], len(line["begins"])) for line in shown] == [
+        (1, "unreadable", 80),
+        (5, "unreadable", 2),
+    ]
+    written = Written()
+    rows.write(written, "f.late", n=17)  # type: ignore[arg-type]
+    assert [call[2] for call in written.calls] == [
+        [(b"key", b"\xff" * 100)],
+        [(b"key", None)],
+        [(b"key", b"{}")],
+        [(b"key", b"{}")],
+    ]
+    assert written.calls[0][3] == (
+        ("mine", b"1"),
+        ("lmerge-topic", b"a"),
+        ("lmerge-partition", b"0"),
+        ("lmerge-offset", b"1"),
+        ("lmerge-reason", b"unreadable"),
+        ("lmerge-heartbeat", b"17"),
+    )
+    rows.written()
+    rows.write(written, "f.late", n=18)  # type: ignore[arg-type]
+    assert len(written.calls) == 4
+
+
+def test_without_the_wish_nothing_is_copied() -> None:
+    rows = LeftOutRows("f", copies=False)
+    rows.note([record(1)], [left(1)], at_seconds=0.0)
+    written = Written()
+    rows.write(written, "f.late", n=1)  # type: ignore[arg-type]
+    assert written.calls == []
+
+
+class State:
+    """What a process says of itself."""
+
+    now = Readiness(is_ready=False, status="starting")
+
+
+@pytest.fixture
+def probes() -> Iterator[Probes]:
+    State.now = Readiness(is_ready=False, status="starting")
+    registry = CollectorRegistry()
+    Counter("things", "Things.", registry=registry).inc()
+    with Probes("127.0.0.1", 0, registry=registry, readiness=lambda: State.now) as probes:
+        yield probes
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  # our own
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_probes_say_alive_ready_and_how_much(probes: Probes) -> None:
+    assert get(f"{probes.url}/healthz") == (200, '{"status":"alive"}')
+    assert get(f"{probes.url}/readyz") == (503, '{"status":"starting"}')
+    State.now = Readiness(is_ready=True, status="standby")
+    assert get(f"{probes.url}/readyz") == (200, '{"status":"standby"}')
+    code, text = get(f"{probes.url}/metrics?name=x")
+    assert (code, "things_total 1.0" in text) == (200, True)
+    assert get(f"{probes.url}/other")[0] == 404
+
+
+def test_a_port_that_is_taken_is_named(probes: Probes) -> None:
+    port = int(probes.url.rpartition(":")[2])
+    with pytest.raises(UsageError, match=f"cannot listen at 127.0.0.1:{port}"):
+        Probes("127.0.0.1", port, registry=CollectorRegistry(), readiness=lambda: State.now)
