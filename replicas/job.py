@@ -153,8 +153,7 @@ class Replica(Closing):
         committed = self._sink.recover()
         decision = decide(file, last_batch(self._directory.checkpoint), committed, plan_hash=plan, feed=feed)
         if isinstance(decision, Begin):
-            aside = self._directory.move_aside()
-            log.info("beginning incarnation %d: %s; old checkpoint: %s", decision.incarnation, decision.reason, aside)
+            log.info("beginning incarnation %d: %s", decision.incarnation, decision.reason)
             file = self._begin(decision.incarnation, feed, plan)
         assert file is not None
         self._incarnation = file.incarnation
@@ -163,7 +162,10 @@ class Replica(Closing):
         log.info("incarnation %d of %s, lanes hold %s", file.incarnation, self._settings.topic, committed)
 
     def _begin(self, incarnation: int, feed: str, plan: str) -> ReplicaFile:
-        """Decide where an incarnation starts, and write it down: Spark asks again when batch 0 is replayed (S10)."""
+        """Decide where an incarnation starts, and write it down: Spark asks again when batch 0 is replayed (S10).
+
+        What cannot start raises before anything is changed: the old checkpoint stays where it is.
+        """
         settings = self._settings
         topics = [settings.source(name).topic for name in settings.query.sources]
         located = self._start.find(settings.start, feed, topics)
@@ -177,8 +179,11 @@ class Replica(Closing):
             joins_at=complete_from,
             reach_ms=self._reach_ms,
         )
+        aside = self._directory.move_aside()
         self._directory.write(file)
-        log.info("starting at heartbeat %d, complete from %s", located.heartbeat.n, complete_from)
+        log.info(
+            "starting at heartbeat %d, complete from %s; old checkpoint: %s", located.heartbeat.n, complete_from, aside
+        )
         return file
 
     def _hello(self, file: ReplicaFile) -> Hello:
