@@ -28,7 +28,7 @@ from replicas.queries import hot_items
 from replicas.query import Plan, Query, Sources
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in
+from replicas.source import malformed_in, samples_in
 from replicas.windows import Windows
 from tests.support.heartbeat import HeartbeatProcess
 from tests.support.kafka import committed
@@ -245,6 +245,9 @@ def test_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are
             assert_equals_the_answer(running.topic, rows, tau)
         assert running.dropped() == 0
         wait_seldom(lambda: running.malformed() == 1, "the malformed row is counted", seconds=30)
+        (sample,) = (sample for progress in running.query.recentProgress for sample in samples_in(progress))
+        assert sample.startswith(f"{world.topics['asks']}/1 at offset ")
+        assert "Expected `int`, got `str` - at `$.auction`" in sample
 
 
 def test_a_restart_goes_on_and_another_plan_begins_a_new_incarnation_with_the_same_result(
