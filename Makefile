@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check format openapi test-fast coverage simulation test test-long integration demo bench bench-codec bench-core bench-service up down stack stack-stop stack-status clean
+.PHONY: help setup lock check format openapi test-fast coverage simulation test test-long integration demo bench bench-codec bench-core bench-service bench-source up down stack stack-stop stack-status clean
 
 help:  ## print the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 16
@@ -56,7 +56,7 @@ test-long: setup  ## the same suites with their large sizes; keeps docs/test-lon
 demo: setup  ## a replicated query end to end, the leader is killed, the merged topic is proved right; KEEP=1 leaves it running
 	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)
 
-bench: bench-codec bench-core bench-service  ## all benchmarks: JSON lines with ratios from one run, plots
+bench: bench-codec bench-core bench-service bench-source  ## all benchmarks: JSON lines with ratios from one run, plots
 
 bench-codec: setup  ## cost of decoding, canonicalising and encoding an element against orjson
 	$(BIN)/python -m benchmarks.codec
@@ -66,6 +66,9 @@ bench-core: setup  ## throughput and memory of R0 to R4, figures 2 to 7 of the p
 
 bench-service: setup  ## the merge service against a plain copier: processor time and latency
 	$(BIN)/python -m benchmarks.service --profile
+
+bench-source: setup  ## the replicas' source against Spark's own Kafka connector: time of a batch, rows per second
+	$(BIN)/python -m benchmarks.source
 
 stack: setup  ## start a Kafka broker here, without Docker
 	$(BIN)/python -m deploy.local start

@@ -10,10 +10,10 @@ import click
 
 from lmerge.errors import LMergeError, UsageError
 from lmerge.feed import FeedDefinition
+from replicas.loader import load_query
 from replicas.process import run
-from replicas.query import load_query
 from replicas.settings import MAX_CUTS, MAX_ROWS, ReplicaSettings
-from replicas.windows import Windows
+from replicas.start import Start
 
 
 def _pairs(kind: str, texts: tuple[str, ...]) -> dict[str, str]:
@@ -33,18 +33,17 @@ def _read_feed(path: Path) -> FeedDefinition:
 
 def _settings(given: dict[str, Any]) -> ReplicaSettings:
     query = load_query(given["query"])
-    windows = Windows(
-        width_ms=given["window_ms"] or query.windows.width_ms,
-        slide_ms=given["slide_ms"] or query.windows.slide_ms,
-    )
+    feed = given["feed"] or query.feed
+    if feed is None:
+        raise UsageError(f"query {query.name} names no feed: give its file by --feed")
     return ReplicaSettings(
         bootstrap_servers=given["bootstrap_servers"],
         merge=given["merge"],
         replica=given["replica"],
-        feed=_read_feed(given["feed"]),
+        feed=_read_feed(feed),
         query=query,
         plan_name=given["plan"],
-        windows=windows,
+        windows=query.windows.resized(width_ms=given["window_ms"], slide_ms=given["slide_ms"]),
         topics=_pairs("topic", given["topic"]),
         directory=given["checkpoint"].resolve(),
         lanes=given["partitions"],
@@ -52,14 +51,15 @@ def _settings(given: dict[str, Any]) -> ReplicaSettings:
         max_rows=given["max_rows"],
         trigger_ms=given["trigger_ms"],
         wait_seconds=given["wait_seconds"],
+        start=Start.parse(given["start"]),
     )
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--bootstrap-servers", required=True, help="Kafka: host:port, several joined by commas.")
 @click.option("--merge", required=True, help="The merge that this replica is for.")
-@click.option("--feed", required=True, type=click.Path(path_type=Path), help="Feed file (TOML).")
-@click.option("--query", required=True, help="A shipped query, or the module of your own.")
+@click.option("--feed", type=click.Path(path_type=Path), help="Feed file (TOML), in place of the one the query names.")
+@click.option("--query", required=True, help="A shipped query, or your own: a .sql or .py file, or a module.")
 @click.option("--plan", required=True, help="Which of its plans.")
 @click.option("--replica", required=True, help="Id; it writes <merge>.replica.<id>.")
 @click.option("--checkpoint", required=True, type=click.Path(path_type=Path), help="Directory of this replica alone.")
@@ -73,6 +73,12 @@ def _settings(given: dict[str, Any]) -> ReplicaSettings:
 )
 @click.option("--trigger-ms", default=100, help="Shortest time from one batch to the next.")
 @click.option("--wait-seconds", default=60.0, help="How long to wait for the feed's first heartbeat.")
+@click.option(
+    "--start",
+    default="first",
+    metavar="WHERE",
+    help="Without a checkpoint: first, latest, heartbeat:N, or time:T (ms or ISO 8601; rows from T on are read).",
+)
 @click.option("--master", default="local[*]", help="Spark master.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting.")
 def main(master: str, conf: tuple[str, ...], **given: Any) -> None:

@@ -23,6 +23,12 @@ class BatchOffsets(msgspec.Struct, frozen=True):
     watermark: int
     sources: Sequence[dict[str, Any] | None]
 
+    @property
+    def before(self) -> int | None:
+        """The largest `before` of the sources: no result with `ve < before` matters; None: all do."""
+        given = [source.get("before") for source in self.sources if source is not None]
+        return max((before for before in given if before is not None), default=None)
+
 
 def last_batch(checkpoint: Path) -> int | None:
     """Return the number of the last batch that was planned, or None if none was."""
@@ -35,10 +41,16 @@ def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets:
     """Read what the offset log says about a batch.
 
     Raises:
-        UsageError: the log is not as Spark 4.2 writes it.
+        UsageError: the log is not as Spark 4.2 writes it, or the batch is not in it.
     """
     path = checkpoint / "offsets" / str(batch)
-    lines = path.read_text().splitlines()
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path} is not there, but its batch runs: a replay could have other rows (S6). Asynchronous progress "
+            "tracking and real-time mode cannot be used with a replica; leave them out"
+        ) from None
     try:
         return BatchOffsets(
             watermark=json.loads(lines[1])["batchWatermarkMs"],

@@ -6,9 +6,14 @@ The offset of one source topic is
 
 the heartbeat up to which rows were read (`n`, at Kafka offset `at` of the heartbeats topic) with what the next batch
 needs of it. It is self-contained: a batch `(start, end]` is planned from these two and the heartbeats between them, so
-that a replay, or another machine, plans the same. `before` is for fast-forward; nothing sets it yet.
+that a replay, or another machine, plans the same.
+
+`before` says that no result with `ve < before` matters. A row gives results with `ve <= ts + reach`, so rows with
+`ts < before - reach`, the *floor*, are left out as if they were late, and cuts that hold no other rows are not read. A
+replica that starts without a checkpoint begins so, with `before = joins_at` (`replicas.start`).
 """
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -73,13 +78,28 @@ class CutOffset(msgspec.Struct, frozen=True, kw_only=True):
         return Heartbeat(feed=self.feed, n=self.n, tau=self.tau, ceiling=None, max_ts=None, ends={topic: self.ends})
 
 
+def floor_of(before: int | None, reach_ms: int | None) -> int | None:
+    """Return the smallest timestamp whose row can give a result that matters; None if every row can.
+
+    >>> floor_of(110, 10), floor_of(None, 10), floor_of(110, None)
+    (100, None, None)
+    """
+    return None if before is None or reach_ms is None else before - reach_ms
+
+
+def _is_below(heartbeat: Heartbeat, floor: int | None) -> bool:
+    """Tell whether no row up to this heartbeat reaches the floor; what is below comes first, as max_ts never falls."""
+    return floor is not None and (heartbeat.max_ts is None or heartbeat.max_ts < floor)
+
+
 def choose_end(
-    start: CutOffset, following: Sequence[Located], topic: str, *, max_cuts: int, max_rows: int
+    start: CutOffset, following: Iterable[Located], topic: str, *, max_cuts: int, max_rows: int, floor: int | None
 ) -> CutOffset:
     """Return where the batch that begins at `start` ends: a whole number of cuts, bounded by cuts and rows.
 
     The bounds count from `start`, never from what this process has seen: after a restart that would go backwards. A
-    cut is not divided, so one that is larger than `max_rows` makes a batch of its own.
+    cut is not divided, so one that is larger than `max_rows` makes a batch of its own. Cuts that are not read do not
+    count.
 
     Args:
         start: where the batch begins.
@@ -87,12 +107,17 @@ def choose_end(
         topic: which topic.
         max_cuts: the most heartbeats of a batch.
         max_rows: the most offsets of a batch, over all partitions.
+        floor: rows below it are not wanted.
     """
     end = start
-    for located in following[:max_cuts]:
+    cuts = rows = 0
+    for located in following:
         candidate = CutOffset.of(located, topic, before=start.before)
-        if end is not start and sum(candidate.ends) - sum(start.ends) > max_rows:
-            break
+        if not _is_below(located.heartbeat, floor):
+            cuts += 1
+            rows += sum(candidate.ends) - sum(end.ends)
+            if cuts > max_cuts or (cuts > 1 and rows > max_rows):
+                break
         end = candidate
     return end
 
@@ -125,7 +150,9 @@ class Task(InputPartition):
         self.tau = tau
 
 
-def plan_tasks(heartbeats: Sequence[Heartbeat], topic: str, *, rows_per_task: int, tau: int | None) -> list[Task]:
+def plan_tasks(
+    heartbeats: Sequence[Heartbeat], topic: str, *, rows_per_task: int, tau: int | None, floor: int | None = None
+) -> list[Task]:
     """Divide the rows of a batch among tasks.
 
     A Python task costs 35 to 50 ms whatever it reads, so small ranges of several partitions share one.
@@ -135,11 +162,14 @@ def plan_tasks(heartbeats: Sequence[Heartbeat], topic: str, *, rows_per_task: in
         topic: which topic.
         rows_per_task: how many offsets a task may have.
         tau: what the heartbeat row says; None: there is no such row yet.
+        floor: rows below it are left out.
     """
+    read = [*itertools.dropwhile(lambda heartbeat: _is_below(heartbeat, floor), heartbeats[1:])]
+    heartbeats = heartbeats[-len(read) - 1 :]
     tasks: list[list[Range]] = [[]]
     room = rows_per_task
     for partition in range(len(heartbeats[-1].ends[topic])):
-        waiting = segments(heartbeats, topic, partition)
+        waiting = [_from_floor(segment, floor) for segment in segments(heartbeats, topic, partition)]
         while waiting:
             if room == 0:
                 tasks.append([])
@@ -150,8 +180,16 @@ def plan_tasks(heartbeats: Sequence[Heartbeat], topic: str, *, rows_per_task: in
     return [Task(ranges, tau if number == 0 else None) for number, ranges in enumerate(tasks)]
 
 
+def _from_floor(segment: Segment, floor: int | None) -> Segment:
+    """Let a row below the floor be left out by the same rule as a late one."""
+    if floor is None:
+        return segment
+    late = floor - 1 if segment.tau_before is None else max(segment.tau_before, floor - 1)
+    return segment._replace(tau_before=late)
+
+
 def _take(waiting: list[Segment], room: int) -> tuple[list[Segment], list[Segment]]:
-    """Divide segments after `room` offsets, or at the first gap (there is none while offsets are contiguous)."""
+    """Divide segments, which follow each other without gaps, after `room` offsets."""
     taken = []
     for number, segment in enumerate(waiting):
         size = segment.end - segment.start

@@ -3,8 +3,11 @@
 LMergeError
 ├── Stopped        somebody asked it to stop: no failure
 ├── Superseded     a higher incarnation of this replica is at work
+├── BatchTooLarge  the results of a batch are more than the driver has room for
 └── ReplicaFailed  the query ended with an error
 """
+
+from typing import Final
 
 from lmerge.errors import LMergeError
 
@@ -19,3 +22,23 @@ class Superseded(LMergeError):
 
 class ReplicaFailed(LMergeError):
     """The query ended with an error."""
+
+
+class BatchTooLarge(LMergeError):
+    """The results of one batch are more than the driver has room for: the bounds of a batch are too large for it."""
+
+
+_NO_ROOM: Final = ("spark.driver.maxResultSize", "java.lang.OutOfMemoryError", "spark.rpc.message.maxSize")
+"""What Spark's errors name when the results of a batch do not fit."""
+
+
+def explain_room(text: str, batch: int, *, max_rows: int) -> BatchTooLarge | None:
+    """Say what to do if Spark's error means that the results of a batch do not fit into the driver; else None."""
+    line = next((line for line in text.splitlines() if any(sign in line for sign in _NO_ROOM)), None)
+    if line is None:
+        return None
+    return BatchTooLarge(
+        f"batch {batch}: its results do not fit into the driver ({line.strip()[:200]}); read less in a batch: "
+        f"--max-rows below {max_rows} or a smaller --max-cuts, or give the driver more room: "
+        "--conf spark.driver.memory=2g --conf spark.driver.maxResultSize=1g"
+    )

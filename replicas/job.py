@@ -8,22 +8,28 @@ import logging
 import threading
 from contextlib import ExitStack
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.elements import MINUS_INFINITY, Hello
 from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
+from replicas.build import Built, build
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
-from replicas.emit import records_of, stable_of, with_element
-from replicas.errors import Stopped
+from replicas.emit import records_of, require_lifetimes, stable_of, with_element
+from replicas.errors import Stopped, explain_room
 from replicas.feed_start import FeedStart
+from replicas.plan_reader import analysed_text, read_plan
 from replicas.planshape import plan_hash
+from replicas.reach import infer_reach_ms
 from replicas.reader import SourceSpec
 from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
+from replicas.shape import Shape
 from replicas.sink import Sink
-from replicas.source import analysed_text, load, require_heartbeats_move
+from replicas.source import load, require_heartbeats_move
+from replicas.start import joins_at
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 
 log = logging.getLogger(__name__)
@@ -52,6 +58,9 @@ class Replica(Closing):
         self._resources.enter_context(self._sink)
         self._query: StreamingQuery | None = None
         self._incarnation = 0
+        # What the plan promises, and how far a row reaches into its results; known once it is built.
+        self._shape: Shape | None = None
+        self._reach_ms: int | None = None
         # The last stable that this process has promised.
         self._stable: int | None = None
         # Held during a batch: who has it knows that none is being written.
@@ -74,8 +83,9 @@ class Replica(Closing):
         self._resources.enter_context(self._directory.locked())
         feed = self._start.feed_id()
         TopicAdmin(self._kafka).ensure(TopicSpec(settings.topic, settings.lanes))
-        frame = self._frame()
+        frame, self._shape = self._build()
         require_heartbeats_move(self._spark, frame)
+        self._reach_ms = self._infer_reach_ms(frame)
         self._open(feed, self._hash(frame))
         self._query = (
             frame.writeStream.outputMode("append")
@@ -99,7 +109,7 @@ class Replica(Closing):
         """Drop the connections and the lock."""
         self._resources.close()
 
-    def _frame(self) -> DataFrame:
+    def _build(self) -> Built:
         settings = self._settings
         sources = {
             name: load(
@@ -116,7 +126,12 @@ class Replica(Closing):
             )
             for name, schema in settings.query.sources.items()
         }
-        return settings.plan.build(sources, settings.windows)
+        return build(settings.query, settings.plan_name, sources, settings.windows)
+
+    def _infer_reach_ms(self, frame: DataFrame) -> int | None:
+        """Return how far a row reaches into the results: its author's word, or what its shape says."""
+        stated, windows = self._settings.plan.reach_ms, self._settings.windows
+        return infer_reach_ms(read_plan(frame), windows) if stated is None else stated(windows)
 
     def _hash(self, frame: DataFrame) -> str:
         settings = self._settings
@@ -125,6 +140,7 @@ class Replica(Closing):
             settings.query.name,
             settings.plan_name,
             settings.query.key,
+            settings.query.rank,
             settings.lanes,
             settings.windows,
             schemas,
@@ -137,27 +153,48 @@ class Replica(Closing):
         committed = self._sink.recover()
         decision = decide(file, last_batch(self._directory.checkpoint), committed, plan_hash=plan, feed=feed)
         if isinstance(decision, Begin):
-            aside = self._directory.move_aside()
-            log.info("beginning incarnation %d: %s; old checkpoint: %s", decision.incarnation, decision.reason, aside)
-            first = self._start.first_heartbeat(feed)
-            topics = [self._settings.source(name).topic for name in self._settings.query.sources]
-            start = {topic: CutOffset.of(first, topic).to_json() for topic in topics}
-            file = ReplicaFile(incarnation=decision.incarnation, plan_hash=plan, feed=feed, start=start)
-            self._directory.write(file)
+            log.info("beginning incarnation %d: %s", decision.incarnation, decision.reason)
+            file = self._begin(decision.incarnation, feed, plan)
         assert file is not None
         self._incarnation = file.incarnation
         if isinstance(decision, Begin) or decision.say_hello:
             self._sink.hello(self._hello(file))
         log.info("incarnation %d of %s, lanes hold %s", file.incarnation, self._settings.topic, committed)
 
+    def _begin(self, incarnation: int, feed: str, plan: str) -> ReplicaFile:
+        """Decide where an incarnation starts, and write it down: Spark asks again when batch 0 is replayed (S10).
+
+        What cannot start raises before anything is changed: the old checkpoint stays where it is.
+        """
+        settings = self._settings
+        topics = [settings.source(name).topic for name in settings.query.sources]
+        located = self._start.find(settings.start, feed, topics)
+        complete_from = joins_at(located.heartbeat, self._reach_ms)
+        file = ReplicaFile(
+            incarnation=incarnation,
+            plan_hash=plan,
+            feed=feed,
+            start={topic: CutOffset.of(located, topic, before=complete_from).to_json() for topic in topics},
+            t0=None if complete_from is None else (located.heartbeat.max_ts or 0) + 1,
+            joins_at=complete_from,
+            reach_ms=self._reach_ms,
+        )
+        aside = self._directory.move_aside()
+        self._directory.write(file)
+        log.info(
+            "starting at heartbeat %d, complete from %s; old checkpoint: %s", located.heartbeat.n, complete_from, aside
+        )
+        return file
+
     def _hello(self, file: ReplicaFile) -> Hello:
+        assert self._shape is not None
         return Hello(
             replica=self._settings.replica,
             incarnation=file.incarnation,
             joins_at=MINUS_INFINITY if file.joins_at is None else file.joins_at,
             feed=file.feed,
             plan=f"{self._settings.query.name}/{self._settings.plan_name}",
-            properties=self._settings.plan.properties.to_dict(),
+            properties=self._shape.properties.to_dict(),
         )
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
@@ -173,19 +210,45 @@ class Replica(Closing):
         if self._stopping.is_set():
             raise Stopped(f"stopped before batch {batch}")
         settings = self._settings
-        rows = frame.toArrow().to_pylist()  # the one action, also where nothing will be written (S9)
-        watermark = read_offsets(self._directory.checkpoint, batch).watermark
-        records = records_of(rows, key=settings.query.key, lanes=settings.lanes)
-        stable = stable_of(watermark, settings.windows, self._stable)
+        assert self._shape is not None
+        rows = self._collect(frame, batch)  # the one action, also where nothing will be written (S9)
+        offsets, query = read_offsets(self._directory.checkpoint, batch), settings.query
+        complete = self._shape.progress.complete(offsets)
+        promised = self._promised_before(batch)
+        require_lifetimes(rows, settings.windows, promised)
+        records = records_of(rows, key=query.key, lanes=settings.lanes, rank=query.rank, before=offsets.before)
+        stable = stable_of(complete, settings.windows, self._stable)
         if stable is not None:
             records = with_element(records, stable, lanes=settings.lanes)
         wrote = self._sink.write(Tag(self._incarnation, batch), records)
         if stable is not None:
             self._stable = stable.vc
         log.info(
-            "batch %d: watermark %d, %d results, %s",
+            "batch %d: complete to %d, %d results, %s",
             batch,
-            watermark,
-            len(rows),
+            complete,
+            rows.num_rows,
             "written" if wrote else "nothing written",
         )
+
+    def _promised_before(self, batch: int) -> int | None:
+        """Return the promise that held before a batch, by the offset log alone."""
+        if batch == 0 or self._shape is None:
+            return None
+        before = read_offsets(self._directory.checkpoint, batch - 1)
+        stable = stable_of(self._shape.progress.complete(before), self._settings.windows, None)
+        return None if stable is None else stable.vc
+
+    def _collect(self, frame: DataFrame, batch: int) -> pa.Table:
+        """Run a batch and bring its results here.
+
+        Raises:
+            BatchTooLarge: they are more than the driver has room for.
+        """
+        try:
+            return frame.toArrow()
+        except Exception as error:  # py4j's and Spark's; which of them depends on where the room ran out
+            explained = explain_room(str(error), batch, max_rows=self._settings.max_rows)
+            if explained is not None:
+                raise explained from error
+            raise

@@ -1,13 +1,16 @@
-"""What can be read off a plan's text before it runs: that heartbeats move its watermark, and which plan it is. Pure.
+"""What can be read off a plan's text before it runs. Pure.
 
 **The watermark.** A heartbeat row must pass the watermark node before it is filtered out. Catalyst pushes filters down,
 below the watermark, whenever it sees no harm; the watermark then never moves and no window ever closes, without any
 error. In the optimised plan no filter may therefore lie below a watermark of its branch (spark-facts.md 1.2: this
 check agreed with what really happened in all of 19 shapes).
 
+**Repeatability.** A result must be a function of the set of rows, in every replica and every replay. Functions of the
+clock, of chance and of the order of rows are known by their names.
+
 **The hash.** Spark goes on from a checkpoint with another filter, window length or group key without a word
 (spark-facts.md 7). The hash is over the analysed plan, where the numbers of columns, which differ from run to run, are
-replaced by the order of their first use.
+replaced by the order of their first use; so are those of common table expressions.
 """
 
 import hashlib
@@ -19,7 +22,8 @@ from collections.abc import Sequence
 from lmerge.errors import UsageError
 
 _NODE = re.compile(r"^(?P<indent>[ :|]*)(?:[+-]-? )?(?:'|~|!)*(?P<name>\w+)")
-_COLUMN = re.compile(r"#(\d+)L?")
+# Numbers of columns and of common table expressions: counters of the JVM.
+_NUMBER = re.compile(r"(?P<kind>#|CTERelation(?:Def|Ref) )(?P<number>\d+)L?")
 # What differs from run to run without another meaning: addresses of objects, the ids of watermarks and of observed
 # frames, and the source's options, which say how much a batch reads but not what it means.
 _VOLATILE = re.compile(
@@ -28,6 +32,14 @@ _VOLATILE = re.compile(
     r"|(?<=~CollectMetrics )[^\n]*"
     r"|(?<=, )\[spec=\{[^\n]*\}\](?=, )"
 )
+
+_UNREPEATABLE_NAMES = {
+    **dict.fromkeys(("current_timestamp", "current_date", "current_time", "localtimestamp", "now"), "the clock"),
+    **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), "chance"),
+    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value"), "the order of rows"),
+    **dict.fromkeys(("monotonically_increasing_id", "input_file_name"), "how rows are spread over tasks"),
+}
+_UNREPEATABLE = re.compile(rf"(?<![\w.`])(?P<name>{'|'.join(_UNREPEATABLE_NAMES)})\(")
 
 
 def require_watermark_above_filters(plan: str) -> None:
@@ -53,6 +65,20 @@ def require_watermark_above_filters(plan: str) -> None:
             )
 
 
+def require_repeatable(plan: str) -> None:
+    """Refuse an analysed plan with a function whose value is not one of the set of rows.
+
+    Raises:
+        UsageError: it has one.
+    """
+    found = _UNREPEATABLE.search(plan)
+    if found is not None:
+        raise UsageError(
+            f"the function {found['name']} depends on {_UNREPEATABLE_NAMES[found['name']]}, so replicas and replays "
+            "would not agree: take what the rows say, and break ties by a column"
+        )
+
+
 def _depth(line: str) -> int:
     """Return how far a line is indented: where its node's name begins."""
     return len(line) - len(line.lstrip(" :|+-"))
@@ -65,6 +91,8 @@ def plan_hash(plan: str, declared: Sequence[object]) -> str:
         plan: the text of the analysed plan.
         declared: what the text does not say: names, key, lanes, windows.
     """
-    numbers: dict[str, int] = defaultdict(itertools.count().__next__)
-    text = _COLUMN.sub(lambda found: f"#{numbers[found[1]]}", _VOLATILE.sub("", plan))
+    numbers: dict[tuple[bool, str], int] = defaultdict(itertools.count().__next__)
+    text = _NUMBER.sub(
+        lambda found: f"{found['kind']}{numbers[found['kind'] == '#', found['number']]}", _VOLATILE.sub("", plan)
+    )
     return hashlib.sha256(f"{text}\n{list(declared)!r}".encode()).hexdigest()[:32]

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from lmerge.errors import LMergeError
 from lmerge.kafka import KafkaSettings
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in
+from replicas.source import malformed_in, samples_in
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ def _report(progress: Mapping[str, Any]) -> None:
         malformed_in(progress),
         progress["batchDuration"],
     )
+    for sample in samples_in(progress):
+        log.warning("malformed row left out: %s", sample)
     if dropped:
         raise ReplicaFailed(
             f"batch {progress['batchId']}: Spark dropped {dropped} rows by its watermark, which no heartbeat called "
@@ -104,9 +107,9 @@ def _report(progress: Mapping[str, Any]) -> None:
 
 def _cause(query: StreamingQuery, failure: BaseException | None) -> str:
     """Say in a sentence why a query ended: our own error if there is one in Spark's report."""
-    if failure is not None and not isinstance(failure, Stopped):
-        return str(failure)
-    error = query.exception()
+    error = query.exception() if failure is None or isinstance(failure, Stopped) else failure
+    if isinstance(error, LMergeError):
+        return str(error)
     if error is None:
         return "the query ended by itself"
     ours = _OUR_ERROR.findall(str(error))

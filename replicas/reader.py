@@ -6,9 +6,8 @@ memory with the other, so all they know comes with `SourceSpec`, the offsets and
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -18,10 +17,10 @@ from pyspark.sql.types import StructType
 
 from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat, Source
-from lmerge.kafka import KafkaSettings, RecordsGone, TailReader
-from replicas.cuts import CutOffset, Located, Range, Task, choose_end, plan_tasks, require_consecutive
+from lmerge.kafka import KafkaSettings, Record, RecordsGone, TailReader
+from replicas.cuts import CutOffset, Located, Range, Task, choose_end, floor_of, plan_tasks, require_consecutive
 from replicas.rows import RowReader, ddl
-from replicas.state import Offset, ReplicaDirectory
+from replicas.state import Offset, ReplicaDirectory, ReplicaFile
 
 NAME: Final = "lmerge_cuts"
 SPEC: Final = "spec"
@@ -94,12 +93,16 @@ class CutReader(DataSourceStreamReader):
         self._known_n = -1
         self._read_to = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what only the planning process needs: this is pickled for every task, wherever that runs."""
+        return {"_spec": self._spec}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_spec"])  # type: ignore[misc]  # as new
+
     def initialOffset(self) -> Offset:  # noqa: N802  # Spark's name
         """Return where the first batch begins; asked again when batch 0 is replayed."""
-        file = ReplicaDirectory(Path(self._spec.directory)).read()
-        if file is None:
-            raise UsageError(f"{self._spec.directory} has no replica.json: a replica writes it before it starts Spark")
-        return file.start[self._spec.source.topic]
+        return self._file().start[self._spec.source.topic]
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802  # Spark's names
         """Return where the batch that begins at `start` ends; `start` itself if no heartbeat came."""
@@ -107,9 +110,10 @@ class CutReader(DataSourceStreamReader):
         self._forget_up_to(begin)
         if len(self._following) < self._spec.max_cuts:
             self._look_ahead(begin)
-        topic, spec = self._spec.source.topic, self._spec
-        following = [*islice(self._following, spec.max_cuts)]
-        return choose_end(begin, following, topic, max_cuts=spec.max_cuts, max_rows=spec.max_rows).to_json()
+        spec, floor = self._spec, self._floor(begin)
+        topic, following = spec.source.topic, self._following
+        end = choose_end(begin, following, topic, max_cuts=spec.max_cuts, max_rows=spec.max_rows, floor=floor)
+        return end.to_json()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of the batch `(start, end]`."""
@@ -118,7 +122,7 @@ class CutReader(DataSourceStreamReader):
             return []
         topic = self._spec.source.topic
         chain = [begin.heartbeat(topic), *(located.heartbeat for located in self._between(begin, last))]
-        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau)
+        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau, floor=self._floor(last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task and, in one task of the batch, the heartbeat row."""
@@ -129,15 +133,24 @@ class CutReader(DataSourceStreamReader):
         if partition.tau is not None or rows.malformed:
             # At the epoch an event time moves no watermark: it is D below 0.
             event_time = 0 if partition.tau is None else partition.tau + DELAY_MS
-            yield rows.control(event_time, rows.malformed)
+            yield rows.control(event_time)
 
     def _read_range(self, part: Range, rows: RowReader) -> Iterator[pa.RecordBatch]:
         start, end = part.segments[0].start, part.segments[-1].end
-        reader = _tail_reader(self._spec.bootstrap_servers)
-        for records in reader.read_range(self._spec.source.topic, part.partition, start=start, end=end):
+        for records in self._read_committed(self._spec.source.topic, part.partition, start, end):
             batch = rows.read(records, part.segments)
             if batch is not None:
                 yield batch
+
+    def _floor(self, offset: CutOffset) -> int | None:
+        """Return the smallest timestamp that matters; the reach is the incarnation's, as its plan is."""
+        return None if offset.before is None else floor_of(offset.before, self._file().reach_ms)
+
+    def _file(self) -> ReplicaFile:
+        file = ReplicaDirectory(Path(self._spec.directory)).read()
+        if file is None:
+            raise UsageError(f"{self._spec.directory} has no replica.json: a replica writes it before it starts Spark")
+        return file
 
     def _forget_up_to(self, start: CutOffset) -> None:
         while self._following and self._following[0].heartbeat.n <= start.n:
@@ -169,16 +182,30 @@ class CutReader(DataSourceStreamReader):
             known = [located for batch in self._read_heartbeats(start.at + 1, end.at + 1) for located in batch]
             require_consecutive(start, known, self._spec.source.topic)
         if not known or known[-1].heartbeat.n != end.n:
-            raise RecordsGone(
+            raise self._gone(
                 f"heartbeats {start.n + 1} to {end.n} are not in {self._spec.heartbeats} at offsets "
-                f"({start.at}, {end.at}]; {RecordsGone.advice}"
+                f"({start.at}, {end.at}]"
             )
         return known
 
     def _read_heartbeats(self, start: int, end: int) -> Iterator[list[Located]]:
-        reader = _tail_reader(self._spec.bootstrap_servers)
-        for records in reader.read_range(self._spec.heartbeats, 0, start=start, end=end):
+        for records in self._read_committed(self._spec.heartbeats, 0, start, end):
             yield [Located(record.offset, Heartbeat.decode(record.value)) for record in records]
+
+    def _read_committed(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Record]]:
+        try:
+            yield from _tail_reader(self._spec.bootstrap_servers).read_range(topic, partition, start=start, end=end)
+        except RecordsGone as error:
+            raise self._gone(str(error).removesuffix(f"; {RecordsGone.advice}")) from error
+
+    def _gone(self, fact: str) -> RecordsGone:
+        """Say what can be done when records that this replica has not read yet were removed."""
+        return RecordsGone(
+            f"{fact}: records were removed by retention, or the topic was made anew, so this replica cannot be "
+            f"complete any more. Move its directory {self._spec.directory} away and start it with --start latest: it "
+            "begins a new incarnation, which joins where it is complete. Then keep the topics for longer than a "
+            "replica may be away or behind"
+        )
 
 
 _readers: dict[str, TailReader] = {}

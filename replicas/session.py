@@ -19,6 +19,8 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "512m",
+    # Results of a batch pass through the driver. Spark's default is twice this heap, which would end in its death.
+    "spark.driver.maxResultSize": "256m",
     # C1 only: a replica's code is generated anew in every batch, and short-lived tests never repay C2.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss64m -Duser.timezone=UTC",
     "spark.sql.shuffle.partitions": "1",

@@ -10,6 +10,7 @@ import msgspec
 from lmerge.errors import UsageError
 from lmerge.feed import FeedDefinition, Source
 from replicas.query import Plan, Query
+from replicas.start import Start
 from replicas.windows import Windows
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -17,6 +18,9 @@ _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 MAX_CUTS: Final = 1_000
 MAX_ROWS: Final = 100_000
 """The bounds of a batch. A hundred thousand rows take about half a second; their results pass through the driver."""
+
+
+FIRST: Final = Start("first")
 
 
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         max_rows: the most rows of a batch, unless a single cut has more.
         trigger_ms: the shortest time from one batch to the next.
         wait_seconds: how long to wait for the first heartbeat of the feed.
+        start: where an incarnation begins; a replica that goes on from its checkpoint does not ask.
 
     Raises:
         UsageError: what cannot be, or parts that do not fit together.
@@ -56,6 +61,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int = MAX_ROWS
     trigger_ms: int = 100
     wait_seconds: float = 60
+    start: Start = FIRST
 
     def __post_init__(self) -> None:
         for kind, name in (("merge", self.merge), ("replica", self.replica)):

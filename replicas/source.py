@@ -7,7 +7,8 @@ the filter *uses* a column that cannot be evaluated anywhere else, `spark_partit
 inside this module, and `require_heartbeats_move` looks at the result before a replica runs it (spark-facts.md 1.2).
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that every Spar
 from replicas.planshape import require_watermark_above_filters
 from replicas.query import EVENT_TIME
 from replicas.reader import DELAY_DAYS, NAME, SPEC, CutSource, SourceSpec
-from replicas.rows import CONTROL, MALFORMED
+from replicas.rows import CONTROL, MALFORMED, SAMPLES
 
 _BARRIER: Final = "_barrier"
 
@@ -27,10 +28,10 @@ def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     rows = spark.readStream.format(NAME).option(SPEC, spec.encode()).load()
     return (
         rows.withWatermark(EVENT_TIME, f"{DELAY_DAYS} days")
-        .observe(observation(spec.source.topic), F.sum(MALFORMED).alias("malformed"))
+        .observe(observation(spec.source.topic), F.sum(MALFORMED).alias("malformed"), F.max(SAMPLES).alias("samples"))
         .withColumn(_BARRIER, F.expr("spark_partition_id()"))
         .where(f"not {CONTROL} and {_BARRIER} >= 0")
-        .drop(_BARRIER, CONTROL, MALFORMED)
+        .drop(_BARRIER, CONTROL, MALFORMED, SAMPLES)
     )
 
 
@@ -41,8 +42,17 @@ def observation(topic: str) -> str:
 
 def malformed_in(progress: Mapping[str, Any]) -> int:
     """Return how many malformed rows a batch met, from Spark's progress."""
+    return sum(metrics["malformed"] or 0 for metrics in _observed(progress))
+
+
+def samples_in(progress: Mapping[str, Any]) -> list[str]:
+    """Return some of them, in words; of each topic those of one task."""
+    return [sample for metrics in _observed(progress) for sample in json.loads(metrics["samples"] or "[]")]
+
+
+def _observed(progress: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     observed = progress.get("observedMetrics") or {}
-    return sum(metrics["malformed"] or 0 for name, metrics in observed.items() if name.startswith("source "))
+    return (metrics for name, metrics in observed.items() if name.startswith("source "))
 
 
 def require_heartbeats_move(spark: SparkSession, frame: DataFrame) -> None:
@@ -54,8 +64,3 @@ def require_heartbeats_move(spark: SparkSession, frame: DataFrame) -> None:
     execution = frame._jdf.queryExecution()  # noqa: SLF001  # there is no public way to a plan's text
     optimizer = spark._jsparkSession.sessionState().optimizer()  # noqa: SLF001  # as above
     require_watermark_above_filters(optimizer.execute(execution.analyzed()).toString())
-
-
-def analysed_text(frame: DataFrame) -> str:
-    """Return the text of the analysed plan."""
-    return str(frame._jdf.queryExecution().analyzed().toString())  # noqa: SLF001  # as above

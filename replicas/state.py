@@ -68,6 +68,8 @@ class ReplicaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     t0: int | None = None
     joins_at: int | None = None
     """None: minus infinity."""
+    reach_ms: int | None = None
+    """How far a row reaches into the results (`replicas.start`); None: not known."""
 
 
 class Resume(msgspec.Struct, frozen=True):

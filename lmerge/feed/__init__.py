@@ -35,7 +35,7 @@ Not here: reading and writing topics, and the clocks (`services/heartbeat`).
 from lmerge.feed.cuts import Cut, CutMaker, LeftOut, Reason, Row, SourceCounts, TopicPartition, UnsafeRule
 from lmerge.feed.definition import KAFKA, MAX_AHEAD_MS, FeedDefinition, Source, TopicBound, Unit
 from lmerge.feed.heartbeat import Ends, Heartbeat, Segment, counts, is_early, is_late, segments
-from lmerge.feed.timestamps import MAX_TS, MIN_TS, read_timestamp
+from lmerge.feed.timestamps import MAX_TS, MIN_TS, is_too_deep, read_timestamp
 
 __all__ = [
     "KAFKA",
@@ -60,6 +60,7 @@ __all__ = [
     "counts",
     "is_early",
     "is_late",
+    "is_too_deep",
     "read_timestamp",
     "segments",
 ]

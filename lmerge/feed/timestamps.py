@@ -48,7 +48,7 @@ def read_timestamp(source: Source, value: bytes | None, kafka_timestamp: int) ->
     field = source.field
     if field is None:
         return kafka_timestamp if 0 <= kafka_timestamp <= MAX_TS else None
-    if value is None or _is_too_deep(value):
+    if value is None or is_too_deep(value):
         return None
     try:
         text = bytes(_row_decoder(field).decode(value).ts)
@@ -70,7 +70,8 @@ def _row_decoder(field: str) -> msgspec.json.Decoder[_Row]:
     return msgspec.json.Decoder(layout)
 
 
-def _is_too_deep(value: bytes) -> bool:
+def is_too_deep(value: bytes) -> bool:
+    """Tell whether JSON is nested deeper than what is read as a row."""
     if value.count(b"[") + value.count(b"{") <= _MAX_DEPTH:
         return False  # as good as always
     depth = deepest = 0

@@ -6,6 +6,7 @@ from services.cli.apply import apply
 from services.cli.certify import certify
 from services.cli.compare import compare
 from services.cli.failure import EPILOG, Group
+from services.cli.infer import infer
 from services.cli.inputs import attach, detach, fast_forward, pause, release, resume
 from services.cli.merge import merge
 from services.cli.merges import delete, merges
@@ -21,7 +22,7 @@ def cli() -> None:
 
 
 for command in (
-    *(merge, certify, compare),
+    *(merge, certify, compare, infer),
     *(merges, apply, delete, status, tail, topics),
     *(attach, detach, pause, resume, fast_forward, release),
 ):

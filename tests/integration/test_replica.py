@@ -28,8 +28,7 @@ from replicas.queries import hot_items
 from replicas.query import Plan, Query, Sources
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.sink import KILL_AFTER_COMMIT
-from replicas.source import malformed_in
+from replicas.source import malformed_in, samples_in
 from replicas.windows import Windows
 from tests.support.heartbeat import HeartbeatProcess
 from tests.support.kafka import committed
@@ -221,7 +220,7 @@ BOTH = Query(
     sources={"bids": {"auction": int}, "asks": {"auction": int}},
     key=("auction",),
     windows=WINDOWS,
-    plans={"direct": Plan(build=count_both, properties=hot_items.QUERY.plan("direct").properties)},
+    plans={"direct": Plan(build=count_both)},
 )
 
 
@@ -246,6 +245,9 @@ def test_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are
             assert_equals_the_answer(running.topic, rows, tau)
         assert running.dropped() == 0
         wait_seldom(lambda: running.malformed() == 1, "the malformed row is counted", seconds=30)
+        (sample,) = (sample for progress in running.query.recentProgress for sample in samples_in(progress))
+        assert sample.startswith(f"{world.topics['asks']}/1 at offset ")
+        assert "Expected `int`, got `str` - at `$.auction`" in sample
 
 
 def test_a_restart_goes_on_and_another_plan_begins_a_new_incarnation_with_the_same_result(
@@ -271,16 +273,6 @@ def test_a_restart_goes_on_and_another_plan_begins_a_new_incarnation_with_the_sa
     ]
 
 
-def kill_between_the_commits(process: ReplicaProcess, directory: Path, *, batch: int) -> None:
-    """Let it kill itself right after the sink's commit of this batch, or of the next one that writes something."""
-    process.start(**{KILL_AFTER_COMMIT: str(batch)})
-    assert process.wait_for_end() == -signal.SIGKILL
-    committed = process.committed_batch()
-    assert committed >= batch
-    assert (directory / "spark" / "offsets" / str(committed)).exists()
-    assert not (directory / "spark" / "commits" / str(committed)).exists()
-
-
 def assert_right_after_kills(process: ReplicaProcess, rows: Sequence[Bid], tau: int) -> None:
     assert_equals_the_answer(process.topic, rows, tau)
     assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
@@ -300,7 +292,7 @@ def test_a_replica_killed_between_the_sinks_commit_and_sparks_loses_and_repeats_
     process = ReplicaProcess(world, directory, plan="direct", lanes=LANES, max_cuts=7)
     with ExitStack() as stack:
         stack.callback(process.close)
-        kill_between_the_commits(process, directory, batch=5)
+        process.kill_between_the_commits(batch=5)
         successor = Running(stack, replica_settings(world, directory, "direct", max_cuts=7), spark)
         successor.wait_for_watermark(closing)
         assert successor.dropped() == 0
@@ -340,7 +332,7 @@ def test_a_replica_killed_five_times_at_random_moments_loses_and_repeats_nothing
     process = ReplicaProcess(world, directory, plan=plan, lanes=LANES, max_cuts=max_cuts)
     with ExitStack() as stack:
         stack.callback(process.close)
-        kill_between_the_commits(process, directory, batch=kills.between_commits)
+        process.kill_between_the_commits(batch=kills.between_commits)
         for batch in sorted(rng.sample(kills.after, 4)):
             goal = max(batch, process.committed_batch() + 1)
             process.start()

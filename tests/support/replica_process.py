@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lmerge.kafka import TailReader
-from replicas.sink import HEADER
+from lmerge.kafka import KafkaSettings, TailReader
+from replicas.sink import HEADER, KILL_AFTER_COMMIT
 from replicas.state import Tag
 from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 
@@ -25,23 +25,13 @@ STARTS = 5
 """How often to try then."""
 
 
-class ReplicaProcess:
-    """`python -m replicas` with everything that it starts; all of it can be recognised by a mark."""
+class MarkedProcess:
+    """A process that runs Spark, with everything that it starts; all of it can be recognised by a mark."""
 
-    def __init__(self, world: FeedWorld, directory: Path, *, plan: str, lanes: int, max_cuts: int) -> None:
+    def __init__(self, command: Sequence[str], log: Path) -> None:
         self._mark = uuid.uuid4().hex
-        self._log = directory.parent / f"{directory.name}.log"
-        topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
-        self._command = [
-            *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
-            *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
-            *("--query", "hot_items", "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
-            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics),
-        ]
-        self._kafka = world.settings
-        self._lanes = lanes
-        self._topic_name = f"{world.name}.replica.{directory.name}"
-        self.topic = ReplicaTopic(world.settings, self._topic_name, lanes)
+        self._log = log
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
@@ -82,21 +72,6 @@ class ReplicaProcess:
         self._process.send_signal(number)
         return self.wait_for_end()
 
-    def committed_batch(self) -> int:
-        """Give the last batch in the lanes; -2 if there is none."""
-        with TailReader(self._kafka) as reader:
-            tails = [reader.read_tail(self._topic_name, lane) for lane in range(self._lanes)]
-        return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)
-
-    def wait_for_batch(self, batch: int) -> None:
-        """Wait until this batch, or a later one, is in the lanes."""
-
-        def is_there() -> bool:
-            self.check()
-            return self.committed_batch() >= batch
-
-        wait_seldom(is_there, f"batch {batch} is committed", seconds=DEADLINE)
-
     def let_run(self, *, seconds: float) -> None:
         """Let it run on for so long."""
         assert self._process is not None
@@ -125,3 +100,58 @@ class ReplicaProcess:
                 if mark in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
         return found
+
+
+class ReplicaProcess(MarkedProcess):
+    """`python -m replicas`, of a query by its name or its file."""
+
+    def __init__(
+        self, world: FeedWorld, directory: Path, *, query: str = "hot_items", plan: str, lanes: int, max_cuts: int
+    ) -> None:
+        topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
+        command = [
+            *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
+            *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
+            *("--query", query, "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
+            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics),
+        ]
+        super().__init__(command, directory.parent / f"{directory.name}.log")
+        self._kafka = world.settings
+        self._directory = directory
+        self._lanes = lanes
+        self._topic_name = f"{world.name}.replica.{directory.name}"
+        self.topic = ReplicaTopic(world.settings, self._topic_name, lanes)
+
+    def committed_batch(self) -> int:
+        """Give the last batch in the lanes; -2 if there is none."""
+        return committed_batch(self._kafka, self._topic_name, self._lanes)
+
+    def wait_for_batch(self, batch: int) -> None:
+        """Wait until this batch, or a later one, is in the lanes."""
+
+        def is_there() -> bool:
+            self.check()
+            return self.committed_batch() >= batch
+
+        wait_seldom(is_there, f"batch {batch} is committed", seconds=DEADLINE)
+
+    def kill_between_the_commits(self, *, batch: int) -> None:
+        """Let it kill itself right after the sink's commit of this batch, or of the next one that writes something."""
+        self.start(**{KILL_AFTER_COMMIT: str(batch)})
+        assert self.wait_for_end() == -signal.SIGKILL
+        committed = self.committed_batch()
+        assert committed >= batch
+        assert is_between_the_commits(self._directory, committed)
+
+
+def is_between_the_commits(directory: Path, batch: int) -> bool:
+    """Tell whether Spark has planned a batch and not noted that it is done."""
+    spark = directory / "spark"
+    return (spark / "offsets" / str(batch)).exists() and not (spark / "commits" / str(batch)).exists()
+
+
+def committed_batch(kafka: KafkaSettings, topic: str, lanes: int) -> int:
+    """Give the last batch in the lanes of a replica's topic; -2 if there is none."""
+    with TailReader(kafka) as reader:
+        tails = [reader.read_tail(topic, lane) for lane in range(lanes)]
+    return max((Tag.decode(dict(tail.headers)[HEADER] or b"").batch for tail in tails if tail), default=-2)

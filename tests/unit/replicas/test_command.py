@@ -28,7 +28,10 @@ GIVEN = {
     ("options", "said"),
     [
         ({"--plan": "fast"}, "query hot_items has no plan 'fast': choose one of direct, panes"),
-        ({"--query": "cold_items"}, "there is no module replicas.queries.cold_items"),
+        (
+            {"--query": "cold_items"},
+            "none of that name is shipped, only bids_with_auction, category_prices, highest_bid",
+        ),
         ({"--query": "replicas.windows"}, "has no QUERY"),
         ({"--replica": "R 1"}, "replica id 'R 1'"),
         ({"--plan": "panes", "--window-ms": "5000"}, "no whole number of panes"),
@@ -36,6 +39,7 @@ GIVEN = {
         ({"--topic": "bids=orders"}, "feed auction has no topic orders, only bids"),
         ({"--topic": "bids"}, "it must be NAME=VALUE"),
         ({"--max-cuts": "0"}, "max-cuts 0"),
+        ({"--start": "newest"}, "start 'newest': it must be one of first, latest"),
         ({"--feed": "/nonesuch.toml"}, "/nonesuch.toml"),
     ],
 )

@@ -1,5 +1,6 @@
-"""Which heartbeats make up a batch, which task reads what, and which rows come out."""
+"""Which heartbeats make up a batch, and which task reads what."""
 
+import copy
 import random
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,12 +8,9 @@ from itertools import pairwise
 import pytest
 
 from lmerge.errors import IllegalElement, UsageError
-from lmerge.feed import Heartbeat, Segment, Source
-from lmerge.kafka import Record
-from replicas.cuts import CutOffset, Located, choose_end, plan_tasks, require_consecutive
-from replicas.rows import RowReader, type_names
-
-BIDS = Source(topic="bids", time="$.ts", disorder_ms=0)
+from lmerge.feed import Heartbeat, Source
+from replicas.cuts import CutOffset, Located, choose_end, floor_of, plan_tasks, require_consecutive
+from replicas.reader import CutReader, SourceSpec
 
 
 def beat(n: int, ends: Sequence[int], tau: int | None = None, ceiling: int | None = None) -> Heartbeat:
@@ -23,8 +21,8 @@ CHAIN = [Located(2 * n, beat(n, (10 * n, 5 * n), tau=None if n < 2 else 100 * n)
 START = CutOffset.of(CHAIN[0], "bids")
 
 
-def end_of(*, max_cuts: int, max_rows: int, start: CutOffset = START, chain: Sequence[Located] = CHAIN[1:]) -> int:
-    return choose_end(start, chain, "bids", max_cuts=max_cuts, max_rows=max_rows).n
+def end_of(*, max_cuts: int, max_rows: int, floor: int | None = None) -> int:
+    return choose_end(START, CHAIN[1:], "bids", max_cuts=max_cuts, max_rows=max_rows, floor=floor).n
 
 
 def test_an_offset_comes_back_from_json_as_it_was() -> None:
@@ -53,13 +51,49 @@ def test_a_cut_larger_than_the_bound_makes_a_batch_of_its_own() -> None:
 
 
 def test_without_a_heartbeat_the_batch_ends_where_it_begins() -> None:
-    end = choose_end(START, [], "bids", max_cuts=5, max_rows=5)
+    end = choose_end(START, [], "bids", max_cuts=5, max_rows=5, floor=None)
     assert end == START
 
 
 def test_before_is_kept_from_batch_to_batch() -> None:
     start = CutOffset.of(CHAIN[0], "bids", before=70)
-    assert choose_end(start, CHAIN[1:], "bids", max_cuts=2, max_rows=99).before == 70
+    assert choose_end(start, CHAIN[1:], "bids", max_cuts=2, max_rows=99, floor=None).before == 70
+
+
+def test_cuts_without_a_row_that_matters_are_not_read_and_do_not_count() -> None:
+    """Heartbeats 0 and 1 have counted no row, n counted up to 100 n: with the floor at 450 cut 5 is the first."""
+    assert end_of(max_cuts=1, max_rows=1_000, floor=450) == 5
+    assert end_of(max_cuts=2, max_rows=1_000, floor=450) == 6
+    assert end_of(max_cuts=9, max_rows=44, floor=450) == 6
+    heartbeats = [located.heartbeat for located in CHAIN]
+    (task,) = plan_tasks(heartbeats, "bids", rows_per_task=1_000, tau=900, floor=450)
+    assert [(part.segments[0].start, part.segments[-1].end) for part in task.ranges] == [(40, 90), (20, 45)]
+    assert [segment.tau_before for segment in task.ranges[0].segments] == [449, 500, 600, 700, 800]
+    (empty,) = plan_tasks(heartbeats, "bids", rows_per_task=1_000, tau=900, floor=901)
+    assert (empty.ranges, empty.tau) == ([], 900)
+
+
+def test_without_a_floor_every_row_matters() -> None:
+    assert floor_of(None, 10) is None
+    assert floor_of(110, None) is None
+    assert floor_of(110, 10) == 100
+
+
+def test_what_travels_to_a_task_is_the_spec_alone() -> None:
+    spec = SourceSpec(
+        bootstrap_servers="127.0.0.1:1",
+        heartbeats="f.heartbeats",
+        source=Source(topic="bids", time="$.ts", disorder_ms=0),
+        schema={"auction": "int"},
+        directory="/nonesuch",
+        max_cuts=7,
+        max_rows=100,
+    )
+    planner = CutReader(spec)
+    planner._following.extend(CHAIN)
+    assert planner.__getstate__() == {"_spec": spec}
+    arrived = copy.copy(planner)  # by the same methods as pickle
+    assert (arrived._spec, [*arrived._following], arrived._known_n) == (spec, [], -1)
 
 
 def test_missing_heartbeats_stop_the_reader() -> None:
@@ -99,46 +133,6 @@ def test_small_ranges_of_several_partitions_share_a_task() -> None:
 def test_a_heartbeat_alone_is_one_task_without_ranges() -> None:
     (task,) = plan_tasks([beat(1, (5, 5), tau=1), beat(2, (5, 5), tau=2)], "bids", rows_per_task=10, tau=2)
     assert (task.ranges, task.tau) == ([], 2)
-
-
-def record(offset: int, value: bytes) -> Record:
-    return Record("bids", 0, offset, None, value, (), 0)
-
-
-def test_late_early_and_malformed_rows_are_left_out_and_only_the_malformed_are_counted_here() -> None:
-    reader = RowReader(BIDS, type_names({"auction": int, "city": str}))
-    values = [
-        b'{"ts":101,"auction":1,"city":"a","more":[]}',
-        b'{"ts":100,"auction":2,"city":"late: at tau of the heartbeat before"}',
-        b'{"ts":501,"auction":3,"city":"early"}',
-        b'{"ts":500,"auction":4,"city":"b"}',
-        b'{"ts":300,"auction":"no integer","city":"malformed"}',
-        b'{"ts":300,"auction":6}',
-        b'{"auction":7,"city":"without a timestamp"}',
-        b"no JSON",
-        b'{"ts":200,"auction":8,"city":"late in the second heartbeat only"}',
-    ]
-    segments = [Segment(0, 8, 100, 500), Segment(8, 20, 200, None)]
-    batch = reader.read([record(offset, value) for offset, value in enumerate(values)], segments)
-    assert batch is not None
-    columns = batch.to_pydict()
-    assert columns["auction"] == [1, 4]
-    assert columns["city"] == ["a", "b"]
-    assert [time.timestamp() for time in columns["event_time"]] == [0.101, 0.5]
-    assert reader.malformed == 2
-
-
-def test_a_control_row_has_no_data() -> None:
-    reader = RowReader(BIDS, type_names({"auction": int}))
-    plain = reader.control(5_000, 3).to_pydict()
-    assert (plain["auction"], plain["_control"], plain["_malformed"]) == ([None], [True], [3])
-
-
-def test_a_schema_with_unknown_types_or_our_own_names_is_refused() -> None:
-    with pytest.raises(UsageError, match="'prices' is of type"):
-        type_names({"prices": list})
-    with pytest.raises(UsageError, match="cannot be named 'event_time'"):
-        type_names({"event_time": int})
 
 
 def test_random_batches_of_the_same_heartbeats_choose_the_same_rows() -> None:

@@ -1,17 +1,40 @@
 """What a batch becomes in the lanes."""
 
+import json
 import random
 import zlib
+from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 import pytest
 
 from lmerge import TDB, Insert, Stable
 from lmerge.codec import decode, decode_batch
 from lmerge.errors import UsageError
-from replicas.emit import lane_of, records_of, stable_of, with_element
+from lmerge.kafka import KeyValue
+from replicas import emit
+from replicas.emit import lane_of, stable_of, with_element
 from replicas.windows import Windows
 
 SLIDING = Windows(width_ms=10, slide_ms=5)
+
+
+Row = Mapping[str, int | None]
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    names = [*rows[0]] if rows else ["auction", "vs", "ve"]
+    return pa.table({name: pa.array([row.get(name) for row in rows], pa.int64()) for name in names})
+
+
+def records_of(
+    rows: Sequence[Row], *, key: Sequence[str], lanes: int, rank: str | None = None
+) -> dict[int, list[KeyValue]]:
+    return emit.records_of(table(rows), key=key, lanes=lanes, rank=rank)
+
+
+def require_lifetimes(rows: Sequence[Row], windows: Windows, promised: int | None) -> None:
+    emit.require_lifetimes(table(rows), windows, promised)
 
 
 def row(auction: int, count: int, vs: int) -> dict[str, int]:
@@ -53,6 +76,35 @@ def test_s8_a_lane_is_in_the_order_of_vs_then_payload() -> None:
     order = [(element.vs, element.payload) for element in elements if isinstance(element, Insert)]
     assert order == sorted(order)
     assert len(order) == 9
+
+
+def test_a_lane_is_in_the_order_of_the_rank_where_the_query_has_one() -> None:
+    rows = [row(auction, 10 - auction, vs) for vs in (1010, 1000) for auction in (1, 10, 5)]
+    values = [json.loads(value or b"") for _, value in records_of(rows, key=("auction",), lanes=1, rank="count")[0]]
+    assert [(value["vs"], value["payload"]["count"]) for value in values] == [
+        (vs, count) for vs in (1000, 1010) for count in (0, 5, 9)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vs", "ve", "promised", "said"),
+    [
+        (1000, 1010, 1005, "came after it was promised that all before 1005 are out"),
+        (1001, 1011, None, r"lives \[1001, 1011\), which is none of the query's windows"),
+        (1000, 1011, None, "none of the query's windows"),
+        (None, 1010, None, "has a null in 'vs'"),
+    ],
+)
+def test_a_result_that_breaks_a_promise_stops_the_replica(
+    vs: int | None, ve: int, promised: int | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        require_lifetimes([row(1, 1, 1005), {"auction": 1, "vs": vs, "ve": ve}], SLIDING, promised)
+
+
+def test_results_in_the_querys_windows_and_behind_its_promise_are_taken() -> None:
+    require_lifetimes([row(1, 1, 1000), row(1, 1, 1005)], SLIDING, 1000)
+    require_lifetimes([row(1, 1, 1000)], SLIDING, None)
 
 
 def test_a_result_without_a_lifetime_or_a_key_is_refused() -> None:

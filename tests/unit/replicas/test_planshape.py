@@ -3,7 +3,7 @@
 import pytest
 
 from lmerge.errors import UsageError
-from replicas.planshape import plan_hash, require_watermark_above_filters
+from replicas.planshape import plan_hash, require_repeatable, require_watermark_above_filters
 
 RIGHT = """\
 ~Aggregate [window#962, auction#950L], [auction#950L, count(1) AS count#958L]
@@ -49,6 +49,31 @@ def test_filters_above_the_watermark_of_their_branch_are_fine(plan: str) -> None
 def test_a_filter_below_a_watermark_is_refused(plan: str) -> None:
     with pytest.raises(UsageError, match="below the watermark"):
         require_watermark_above_filters(plan)
+
+
+@pytest.mark.parametrize(
+    ("column", "depends"),
+    [
+        ("first(price#1L, false)", "the order of rows"),
+        ("(price#1 + rand(77))", "chance"),
+        ("now()", "the clock"),
+        ("current_date(Some(UTC))", "the clock"),
+    ],
+)
+def test_a_function_of_more_than_the_rows_is_refused(column: str, depends: str) -> None:
+    with pytest.raises(UsageError, match=f"depends on {depends}"):
+        require_repeatable(RIGHT.replace("count(1)", column))
+
+
+@pytest.mark.parametrize("column", ["count(1)", "my_first(price#1L)", "max(first#7L)", "brand(x#1)", "`first(x)`#7"])
+def test_other_functions_are_fine(column: str) -> None:
+    require_repeatable(RIGHT.replace("count(1)", column))
+
+
+def test_the_hash_knows_common_table_expressions_by_their_order_not_their_number() -> None:
+    plan = "~WithCTE\n:- ~CTERelationDef 3, false\n:- ~CTERelationDef 4, false\n+- ~CTERelationRef {}, true, [a#3]"
+    assert plan_hash(plan.format(4), []) == plan_hash(plan.format(4).replace(" 4", " 9"), [])
+    assert plan_hash(plan.format(4), []) != plan_hash(plan.format(3), [])
 
 
 def test_the_hash_is_the_same_in_another_run() -> None:

@@ -1,0 +1,107 @@
+"""Finding a query: a shipped one by its name, a user's own by its file or its module."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from pyspark import cloudpickle
+
+from lmerge.errors import UsageError
+from replicas.query import Query
+from replicas.query_file import parse
+from replicas.sql_plan import sql_plan
+
+SHIPPED: Final = Path(__file__).parent / "queries"
+_SUFFIXES: Final = (".sql", ".py")
+
+
+def shipped_queries() -> list[str]:
+    """Return the names of the queries that come with LMerge."""
+    return sorted(path.stem for path in SHIPPED.iterdir() if path.suffix in _SUFFIXES and path.stem != "__init__")
+
+
+def load_query(name: str) -> Query:
+    """Return a query.
+
+    Args:
+        name: of a shipped one (`hot_items`), a file (`mine/hot_items.sql`, `hot_items.py`) or a module (`mine.items`).
+
+    Raises:
+        UsageError: there is none, or it is wrong; with the file and, where it can be told, the line.
+    """
+    if Path(name).suffix in _SUFFIXES:
+        return _from_file(Path(name))
+    if "." in name:
+        return _from_module(name)
+    for suffix in _SUFFIXES:
+        if (path := SHIPPED / f"{name}{suffix}").exists():
+            return _from_file(path) if suffix == ".sql" else _from_module(f"replicas.queries.{name}")
+    known = ", ".join(shipped_queries())
+    raise UsageError(
+        f"query {name!r}: none of that name is shipped, only {known}; give your own by its file, as in ./{name}.sql"
+    )
+
+
+def _from_file(path: Path) -> Query:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"query file {path}: {error}") from error
+    return _from_sql(path, text) if path.suffix == ".sql" else _from_python(path)
+
+
+def _from_sql(path: Path, text: str) -> Query:
+    read = parse(text, str(path))
+    return Query(
+        name=path.stem,
+        sources=read.sources,
+        plans={name: sql_plan(statement, str(path)) for name, statement in read.plans.items()},
+        key=read.key,
+        rank=read.rank,
+        windows=read.windows,
+        feed=None if read.feed is None else path.parent / read.feed,
+    )
+
+
+def _from_python(path: Path) -> Query:
+    spec = importlib.util.spec_from_file_location(f"lmerge_query_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's module may raise
+        raise UsageError(f"{path}:{_line(error, path)}: {type(error).__name__}: {error}") from error
+    # A user's functions travel to Python workers, where no such module can be imported.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return _query_of(module, str(path))
+
+
+def _line(error: Exception, path: Path) -> int:
+    """Find the line of a file at which an error came out of it."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 1
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return (frames[-1].lineno or 1) if frames else 1
+
+
+def _from_module(name: str) -> Query:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"query {name!r}: there is no module {name} ({error}); check the name and PYTHONPATH"
+        ) from error
+    return _query_of(module, name)
+
+
+def _query_of(module: ModuleType, where: str) -> Query:
+    query = getattr(module, "QUERY", None)
+    if not isinstance(query, Query):
+        raise UsageError(f"{where} has no QUERY of type replicas.query.Query")
+    return query

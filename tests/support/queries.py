@@ -1,0 +1,268 @@
+"""The shipped queries on a small NEXMark: rows with many ties, the true answers by DuckDB, and replicas to run.
+
+The rows are the workload's, changed in two ways that make what is rare common: times are whole quarters of a second, so
+that several rows share an instant, and there are seven prices, so that the highest bid is tied.
+
+The answers are batch SQL over the rows. They know nothing of heartbeats, watermarks, panes or elements.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import duckdb
+import msgspec
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from lmerge import TDB, Element, Event, Hello, Stable, StreamProperties, choose, create
+from lmerge.canonical import payload
+from lmerge.codec import decode_batch
+from lmerge.feed import FeedDefinition
+from replicas.job import Replica
+from replicas.loader import load_query
+from replicas.settings import ReplicaSettings
+from services.workload import nexmark
+from tests.support.replica import DISORDER_MS, FeedWorld, ReplicaTopic
+
+LANES: Final = 2
+PARTITIONS: Final = 3
+TOPICS: Final = ("bids", "auctions")
+WIDTH_MS: Final = 10_000
+_TICK_MS: Final = 250
+_RATE: Final = 25
+
+
+class Case(NamedTuple):
+    """What is expected of a query."""
+
+    algorithm: str
+    plans: tuple[str, str]
+    answer: str
+    """The batch SQL: columns of the payload, vs and ve."""
+    complete: Callable[[int], int]
+    """From the last tau to the largest stable that is sound."""
+
+
+def _tumbled(tau: int) -> int:
+    return tau // WIDTH_MS * WIDTH_MS
+
+
+_JOINED: Final = """
+    from bids, auctions
+    where bids.auction = auctions.id and bids.ts - auctions.ts >= 0 and bids.ts - auctions.ts < 20000
+"""
+
+CASES: Final = {
+    "highest_bid": Case(
+        "R0",
+        ("direct", "by_auction"),
+        """
+        select price, id as bid, auction, bidder, ts - ts % 10000 as vs, ts - ts % 10000 + 10000 as ve
+        from bids
+        qualify row_number() over (partition by ts // 10000 order by price desc, id asc) = 1
+        """,
+        _tumbled,
+    ),
+    "top_bids": Case(
+        "R1",
+        ("direct", "panes"),
+        """
+        select row_number() over (partition by ts // 10000 order by price desc, id asc) as rank,
+               price, id as bid, auction, bidder, ts - ts % 10000 as vs, ts - ts % 10000 + 10000 as ve
+        from bids
+        qualify rank <= 3
+        """,
+        _tumbled,
+    ),
+    "hot_items": Case(
+        "R2",
+        ("direct", "panes"),
+        """
+        select auction, count(*) as count, start as vs, start + 10000 as ve
+        from bids, (select distinct unnest(range(ts // 2000 * 2000 - 8000, ts + 1, 2000)) as start from bids)
+        where start <= ts and ts < start + 10000
+        group by auction, start
+        """,
+        lambda tau: (tau - WIDTH_MS) // 2_000 * 2_000 + 2_000,
+    ),
+    "bids_with_auction": Case(
+        "R4",
+        ("bids_first", "auctions_first"),
+        f"select category, item_name, greatest(bids.ts, auctions.ts) as vs, vs + 1 as ve {_JOINED}",
+        lambda tau: tau + 1,
+    ),
+    "category_prices": Case(
+        "R2",
+        ("direct", "by_auction"),
+        # Hundredths: the whole part of the division, and one more if twice the remainder reaches the divisor.
+        f"""
+        select category, n as bids, printf('%d.%02d', hundredths // 100, hundredths % 100) as average,
+               vs, vs + 10000 as ve
+        from (
+            select category, vs, n, scaled // n + (case when scaled % n * 2 >= n then 1 else 0 end) as hundredths
+            from (
+                select category, count(*) as n, bids.ts - bids.ts % 10000 as vs,
+                       cast(sum(price) as bigint) * 100 as scaled
+                {_JOINED}
+                group by category, vs
+            )
+        )
+        """,  # noqa: S608
+        lambda tau: _tumbled(tau - 20_000),
+    ),
+}
+"""By the query's name. The answers are written for the default windows."""
+
+
+class NexmarkRow(NamedTuple):
+    """A row of a source."""
+
+    topic: str
+    partition: int
+    fields: dict[str, int | str]
+
+    def encode(self) -> bytes:
+        """Give the record's value."""
+        return msgspec.json.encode(self.fields)
+
+
+def nexmark_rows(seed: int, *, seconds: int) -> list[NexmarkRow]:
+    """Make bids and auctions in the order of their arrival."""
+    parameters = nexmark.Parameters(
+        seed=seed, rows=seconds * _RATE, event_rate=_RATE, partitions=PARTITIONS, disorder_ms=DISORDER_MS
+    )
+    made = []
+    for row in nexmark.rows(parameters):
+        if row.topic in TOPICS:
+            fields = {**row.fields, "date_time": row.ts - row.ts % _TICK_MS}
+            if row.topic == "bids":
+                fields["price"] = 100 + 37 * (int(fields["price"]) % 7)
+            made.append(NexmarkRow(row.topic, row.partition, fields))
+    return made
+
+
+def write(world: FeedWorld, rows: Sequence[NexmarkRow], *, cuts: int, lag_ms: int) -> None:
+    """Write rows and their cuts."""
+    for topic in TOPICS:
+        world.write_rows(topic, [row for row in rows if row.topic == topic])
+    world.cut(steps=cuts, lag_ms=lag_ms)
+    assert world.late == 0
+
+
+def answers(rows: Sequence[NexmarkRow]) -> dict[str, list[Event]]:
+    """Compute the true answer of every query."""
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as database:
+        for topic in TOPICS:
+            fields = [row.fields | {"ts": row.fields["date_time"]} for row in rows if row.topic == topic]
+            database.register(topic, pa.Table.from_pylist(fields))
+        return {name: [*_events(database, case.answer)] for name, case in CASES.items()}
+
+
+def _events(database: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Event]:
+    found = database.execute(sql)
+    names = [column[0] for column in found.description]
+    for values in found.fetchall():
+        row: dict[str, Any] = dict(zip(names, values, strict=True))
+        vs, ve = row.pop("vs"), row.pop("ve")
+        yield Event(payload(row), vs, ve)
+
+
+class RunningQuery:
+    """A replica of a query in a Spark session of this process, stopped at the end whatever happens."""
+
+    def __init__(
+        self, stack: ExitStack, spark: SparkSession, world: FeedWorld, directory: Path, *, max_cuts: int
+    ) -> None:
+        servers = world.settings.bootstrap_servers
+        settings = replica_settings(servers, world.definition, world.topics, directory, max_cuts=max_cuts)
+        self.name = settings.query.name
+        self.case = CASES[self.name]
+        self.replica = stack.enter_context(Replica(settings, spark))
+        stack.callback(self.replica.stop)
+        self.query: StreamingQuery = self.replica.start()
+        self.topic = ReplicaTopic(world.settings, settings.topic, LANES)
+
+    def check(self) -> None:
+        """Check that it runs."""
+        assert self.query.isActive, (self.name, self.replica.failure or self.query.exception())
+
+    def wait_for_end(self, tau: int) -> None:
+        """Wait until it has promised all that the last heartbeat allows."""
+        self.topic.wait_for_stable(self.case.complete(tau), check=self.check)
+
+    def dropped(self) -> int:
+        """Count the rows that Spark left out by its watermark."""
+        operators = [operator for progress in self.query.recentProgress for operator in progress["stateOperators"]]
+        return sum(operator["numRowsDroppedByWatermark"] for operator in operators)
+
+
+def directory_name(query: str, plan: str, max_cuts: int) -> str:
+    """Name the directory, and so the replica, of a plan."""
+    return f"{query}--{plan}--{max_cuts}"
+
+
+def replica_settings(
+    bootstrap_servers: str, feed: FeedDefinition, topics: Mapping[str, str], directory: Path, *, max_cuts: int
+) -> ReplicaSettings:
+    """Give the settings of the replica whose directory is named for its query and plan."""
+    name, plan, *_ = directory.name.split("--")
+    query = load_query(name)
+    return ReplicaSettings(
+        bootstrap_servers=bootstrap_servers,
+        merge=feed.name,
+        replica=directory.name,
+        feed=feed,
+        query=query,
+        plan_name=plan,
+        windows=query.windows,
+        topics=topics,
+        directory=directory,
+        lanes=LANES,
+        max_cuts=max_cuts,
+        trigger_ms=0,
+    )
+
+
+def assert_equals_the_answer(topic: ReplicaTopic, name: str, answer: Sequence[Event], tau: int) -> None:
+    """Every prefix is legal, the promise is the largest sound one, and all that is frozen is what DuckDB says."""
+    stable = CASES[name].complete(tau)
+    assert topic.stable() == stable, name
+    frozen = topic.frozen(repeats=name == "bids_with_auction")
+    assert len(frozen) > 0, name
+    assert frozen == TDB(event for event in answer if event.ve < stable), name
+    assert set(topic.kinds()) == {"hello", "insert", "stable"}
+
+
+def merge_lane(streams: Sequence[Sequence[Element]]) -> tuple[str, list[Element]]:
+    """Merge a lane of several replicas by the algorithm that their hellos lead to, a few elements of each in turn."""
+    hellos = [stream[0] for stream in streams]
+    declared = [StreamProperties.from_dict(hello.properties) for hello in hellos if isinstance(hello, Hello)]
+    algorithm = choose(*declared).algorithm
+    merge = create(algorithm)
+    for number in range(len(streams)):
+        merge.attach(f"r{number}")
+    merged: list[Element] = []
+    for start in range(1, max(map(len, streams)), 5):
+        for number, stream in enumerate(streams):
+            some = stream[start : start + 5]
+            merged += merge.process(f"r{number}", some)
+            assert merge.consumed(f"r{number}") == len(some), merge.take_facts()
+    return algorithm, merged
+
+
+def lane_elements(topic: ReplicaTopic) -> list[list[Element]]:
+    """Give the elements of each lane."""
+    lanes = []
+    for records in topic.records():
+        elements, error = decode_batch([record.value for record in records])
+        assert error is None, error
+        lanes.append(elements)
+    return lanes
+
+
+def last_stable(elements: Sequence[Element]) -> int:
+    """Give the last stable of a stream."""
+    return max(element.vc for element in elements if isinstance(element, Stable))
