@@ -52,8 +52,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.place:
-            code = self.build.__code__
-            msgspec.structs.force_setattr(self, "place", f"{code.co_filename}:{code.co_firstlineno}")
+            code = getattr(self.build, "__code__", None)  # a partial function has none
+            place = repr(self.build) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+            msgspec.structs.force_setattr(self, "place", place)
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from tests.support.queries import (
     RunningQuery,
     answers,
     assert_equals_the_answer,
+    assert_in_order,
     directory_name,
     lane_elements,
     last_stable,
@@ -70,6 +71,8 @@ def close(world: FeedWorld, rows: Sequence[NexmarkRow]) -> int:
 def assert_plans_merge(name: str, replicas: Sequence[RunningQuery]) -> None:
     """Merged by the algorithm that their properties lead to, plans give what each of them does."""
     for lanes in zip(*(lane_elements(running.topic) for running in replicas), strict=True):
+        for lane in lanes:
+            assert_in_order(name, lane)
         algorithm, merged = merge_lane(lanes)
         assert algorithm == CASES[name].algorithm
         stable = last_stable(merged)
@@ -122,6 +125,7 @@ def kill_a_group(world: FeedWorld, rows: Sequence[NexmarkRow], directories: Sequ
     assert any(map(is_between_the_commits, directories, batches))
 
 
+@pytest.mark.timeout(900)  # fifteen starts of a replica; three minutes on cores that are busy with other work
 def test_plans_of_every_query_killed_or_not_in_small_or_large_batches_equal_the_answer_and_merge(
     spark: SparkSession, world: FeedWorld, tmp_path: Path, figure: Figure
 ) -> None:

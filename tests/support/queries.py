@@ -8,6 +8,7 @@ The answers are batch SQL over the rows. They know nothing of heartbeats, waterm
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lmerge import TDB, Element, Event, Hello, Stable, StreamProperties, choose, create
+from lmerge import TDB, Element, Event, Hello, Insert, Stable, StreamProperties, choose, create
 from lmerge.canonical import payload
 from lmerge.codec import decode_batch
 from lmerge.feed import FeedDefinition
@@ -261,6 +262,21 @@ def lane_elements(topic: ReplicaTopic) -> list[list[Element]]:
         assert error is None, error
         lanes.append(elements)
     return lanes
+
+
+def assert_in_order(name: str, elements: Sequence[Element]) -> None:
+    """A lane is in the order that its query's algorithm takes: one result per vs, by vs and rank, or by vs."""
+    inserts = [element for element in elements if isinstance(element, Insert)]
+    keys = [(element.vs, _rank(element) if name == "top_bids" else 0) for element in inserts]
+    if CASES[name].algorithm in {"R0", "R1"}:
+        assert all(before < after for before, after in pairwise(keys)), name
+    elif CASES[name].algorithm == "R2":
+        assert keys == sorted(keys), name
+
+
+def _rank(insert: Insert) -> int:
+    assert isinstance(insert.payload, bytes)
+    return int(msgspec.json.decode(insert.payload)["rank"])
 
 
 def last_stable(elements: Sequence[Element]) -> int:
