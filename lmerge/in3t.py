@@ -128,12 +128,11 @@ class In3T(TopTier[Node]):
             if end not in after:
                 self._index_uncovered(node, end)
 
-    def keep(self, node: Node) -> None:
-        """Go on with a node that `freeze_below` gave: it is half frozen now. O(s d + d log w)."""
-        self.freeze_at(node, node.out, node.floor)
-
     def freeze_at(self, node: Node, out: Ends, floor: int) -> None:
-        """Give a node that `freeze_below` gave its output ends, those at or above `floor`, and keep it."""
+        """Go on with a node that `freeze_below` gave: it is half frozen now, with these ends in the output.
+
+        They are those at or above `floor`. O(s d + d log w).
+        """
         node.frozen = True
         node.out, node.floor = out, floor
         self._half_frozen += 1

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lmerge import Event, reconstitute
+from lmerge import Event, Hello, reconstitute
 from lmerge.kafka import KafkaSettings
 from replicas.loader import SHIPPED, shipped_queries
 from replicas.session import make_session
 from tests.integration.conftest import Figure
+from tests.support.cli import run_cli
+from tests.support.merge_service import Service, running
 from tests.support.queries import (
     CASES,
     LANES,
@@ -38,7 +40,7 @@ from tests.support.queries import (
     nexmark_rows,
     write,
 )
-from tests.support.replica import FeedWorld, wait_seldom
+from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 from tests.support.replica_group import ReplicaGroup
 from tests.support.replica_process import ReplicaProcess, committed_batch, is_between_the_commits
 
@@ -51,6 +53,12 @@ def spark() -> Iterator[SparkSession]:
     session = make_session("lmerge-queries", master="local[2]", overrides={})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def service(bootstrap_servers: str) -> Iterator[Service]:
+    with running(KafkaSettings(bootstrap_servers)) as service:
+        yield service
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def close(world: FeedWorld, rows: Sequence[NexmarkRow]) -> int:
 
 def assert_plans_merge(name: str, replicas: Sequence[RunningQuery]) -> None:
     """Merged by the algorithm that their properties lead to, plans give what each of them does."""
-    for lanes in zip(*(lane_elements(running.topic) for running in replicas), strict=True):
+    for lanes in zip(*(lane_elements(each.topic) for each in replicas), strict=True):
         for lane in lanes:
             assert_in_order(name, lane)
         algorithm, merged = merge_lane(lanes)
@@ -82,11 +90,29 @@ def assert_plans_merge(name: str, replicas: Sequence[RunningQuery]) -> None:
 
 
 def assert_right_at_the_end(replicas: Sequence[RunningQuery], answer: Sequence[Event], tau: int) -> None:
-    for running in replicas:
-        running.wait_for_end(tau)
-        assert_equals_the_answer(running.topic, running.name, answer, tau)
-        assert running.topic.kinds()["hello"] == LANES, "one incarnation"
-        assert running.dropped() == 0
+    for each in replicas:
+        each.wait_for_end(tau)
+        assert_equals_the_answer(each.topic, each.name, answer, tau)
+        assert each.topic.kinds()["hello"] == LANES, "one incarnation"
+        assert each.dropped() == 0
+
+
+def merged_by_the_service(
+    service: Service, world: FeedWorld, name: str, replicas: Sequence[RunningQuery], tau: int
+) -> ReplicaTopic:
+    """Let `auto` choose by what the replicas say of themselves, merge, certify; give the merged topic."""
+    settings, merge = world.settings, f"{name}-{uuid.uuid4().hex[:8]}"
+    hellos = [lane_elements(each.topic)[0][0] for each in replicas]
+    properties = [hello.properties for hello in hellos if isinstance(hello, Hello)]
+    defined = service.put(merge, {"partitions": LANES, "properties": properties})
+    assert defined["desired"]["algorithm"] == CASES[name].algorithm
+    for number, each in enumerate(replicas):
+        service.put(f"{merge}/inputs/r{number}", {"topic": each.topic.name})
+    merged = ReplicaTopic(settings, f"{merge}.merged", LANES)
+    merged.wait_for_stable(CASES[name].complete(tau), check=lambda: None, seconds=60)
+    result = run_cli("certify", "--merge", merge, "--bootstrap-servers", settings.bootstrap_servers)
+    assert result.code == 0, result
+    return merged
 
 
 def test_every_query_is_tested_here_and_its_answers_have_ties() -> None:
@@ -127,7 +153,7 @@ def kill_a_group(world: FeedWorld, rows: Sequence[NexmarkRow], directories: Sequ
 
 @pytest.mark.timeout(900)  # fifteen starts of a replica; three minutes on cores that are busy with other work
 def test_plans_of_every_query_killed_or_not_in_small_or_large_batches_equal_the_answer_and_merge(
-    spark: SparkSession, world: FeedWorld, tmp_path: Path, figure: Figure
+    spark: SparkSession, service: Service, world: FeedWorld, tmp_path: Path, figure: Figure
 ) -> None:
     """The first plan of each runs in small batches and is killed, the second in large ones."""
     began = time.monotonic()
@@ -146,6 +172,8 @@ def test_plans_of_every_query_killed_or_not_in_small_or_large_batches_equal_the_
             ]
             assert_right_at_the_end(replicas, expected[name], tau)
             assert_plans_merge(name, replicas)
+            merged = merged_by_the_service(service, world, name, replicas, tau)
+            assert_equals_the_answer(merged, name, expected[name], tau)
         figure(f"{name}: {len(expected[name])} results, right after {time.monotonic() - began:.1f} s")
 
 

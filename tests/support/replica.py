@@ -215,7 +215,7 @@ class ReplicaTopic:
 
     def __init__(self, settings: KafkaSettings, topic: str, lanes: int) -> None:
         self._settings = settings
-        self._topic = topic
+        self.name = topic
         self._lanes = lanes
 
     def stable(self) -> int:
@@ -229,14 +229,14 @@ class ReplicaTopic:
 
             def is_there() -> bool:
                 check()
-                tails = [reader.read_tail(self._topic, lane) for lane in range(self._lanes)]
+                tails = [reader.read_tail(self.name, lane) for lane in range(self._lanes)]
                 return all(tail is not None and tail.value == expected for tail in tails)
 
-            wait_seldom(is_there, f"{self._topic} is stable at {vc}", seconds=seconds)
+            wait_seldom(is_there, f"{self.name} is stable at {vc}", seconds=seconds)
 
     def records(self) -> list[list[Record]]:
         """Give the committed records of each lane."""
-        return [committed(self._settings, self._topic, lane) for lane in range(self._lanes)]
+        return [committed(self._settings, self.name, lane) for lane in range(self._lanes)]
 
     def lanes(self) -> list[TDB]:
         """Reconstitute each lane; a prefix that is not legal raises."""

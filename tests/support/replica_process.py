@@ -106,14 +106,22 @@ class ReplicaProcess(MarkedProcess):
     """`python -m replicas`, of a query by its name or its file."""
 
     def __init__(
-        self, world: FeedWorld, directory: Path, *, query: str = "hot_items", plan: str, lanes: int, max_cuts: int
+        self,
+        world: FeedWorld,
+        directory: Path,
+        *,
+        query: str = "hot_items",
+        plan: str,
+        lanes: int,
+        max_cuts: int,
+        start: str = "first",
     ) -> None:
         topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
         command = [
             *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
             *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
             *("--query", query, "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
-            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics),
+            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--start", start, "--master", "local[2]", *topics),
         ]
         super().__init__(command, directory.parent / f"{directory.name}.log")
         self._kafka = world.settings

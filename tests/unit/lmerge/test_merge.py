@@ -307,6 +307,19 @@ def test_nodes_that_die_early_leave_nothing_behind_in_the_index(algorithm: str) 
     index.check_invariants()
 
 
+def test_ends_of_a_laggard_on_dead_nodes_do_not_stay_for_ever() -> None:
+    """r2 says of 100 events that they end at 1000, and nothing more; with them, and 800 others, r1 is done at 100."""
+    merge = merge_of("R3")
+    doubtful, others = [f"A{number}" for number in range(100)], [f"B{number}" for number in range(800)]
+    merge.process("r1", [*(ins(name, 5, 10_000) for name in doubtful), *(ins(name, 5, 50) for name in others)])
+    merge.process("r2", [ins(name, 5, 1_000) for name in doubtful])
+    merge.process("r1", [stb(10)])
+    own = merge._index._own_ends  # type: ignore[attr-defined]
+    assert sum(map(len, own.values())) == 100
+    merge.process("r1", [*(adj(name, 5, 10_000, 50) for name in doubtful), stb(100)])
+    assert sum(map(len, own.values())) == 0
+
+
 def test_eager_outputs_that_changed_do_not_pile_up_in_the_index() -> None:
     merge = create("R3", policy=OutputPolicy.parse("eager"))
     merge.attach("r1")
