@@ -117,7 +117,7 @@ class TopTier(ABC, Generic[N]):
         return self._unfrozen[self._starts[0]] if self._starts else None
 
     def freeze_below(self, t: int) -> Iterator[N]:
-        """Take the unfrozen nodes with ``vs < t`` in the order of vs; each must then be kept (in2t, in3t), deleted or put back."""
+        """Take the unfrozen nodes with ``vs < t`` in the order of vs; each must then be kept, deleted or put back."""
         while self._starts and self._starts[0] < t:
             yield from self._unfrozen.pop(heappop(self._starts))
 
