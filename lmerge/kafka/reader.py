@@ -168,12 +168,16 @@ class PartitionReader(Closing):
             if taken or (deadline.passed and not self._failures):
                 return taken
 
-    def _take(self) -> dict[str, _Messages]:
-        """Take what is there, of each topic its share."""
+    def _take(self, **first: "Message[Any, Any]") -> dict[str, _Messages]:
+        """Take what is there, of each topic its share, `first` included."""
         self._require_open()
         share = max(1, self._batch_records // max(1, len(self._consumers)))
+        taken: dict[str, _Messages] = {topic: [message] for topic, message in first.items()}
         with self._edge.calling(f"cannot read {len(self._partitions)} partitions", _serve_nothing):
-            taken = {topic: consumer.consume(share, 0) for topic, consumer in self._consumers.items()}
+            for topic, consumer in self._consumers.items():
+                some = taken.setdefault(topic, [])
+                if len(some) < share:
+                    some += consumer.consume(share - len(some), 0)
         return self._records(taken)
 
     def _wait(self, deadline: Deadline) -> dict[str, _Messages]:
@@ -186,7 +190,7 @@ class PartitionReader(Closing):
         longest = {} if len(self._consumers) == 1 else {"longest": WAIT_SECONDS}
         with self._edge.calling(f"cannot read {topic}", _serve_nothing):
             first = consumer.poll(deadline.slice(**longest))
-        return {} if first is None else self._records({topic: [first]})
+        return {} if first is None else self._take(**{topic: first})
 
     def _records(self, taken: dict[str, _Messages]) -> dict[str, _Messages]:
         """Leave the records; what else messages may be is dealt with here."""

@@ -49,6 +49,7 @@ def test_a_plan_that_starts_cold_joins_and_carries_on_alone_when_the_old_one_is_
         old.start()
         service.put(merge, {"partitions": LANES, "algorithm": "R2"})
         service.put(f"{merge}/inputs/old", {"topic": old.topic.name})
+        service.wait_until_running(merge)
 
         cold = f"heartbeat:{world.last.n}"
         world.write_rows("bids", rows[300:600])

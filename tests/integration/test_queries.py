@@ -108,6 +108,7 @@ def merged_by_the_service(
     assert defined["desired"]["algorithm"] == CASES[name].algorithm
     for number, each in enumerate(replicas):
         service.put(f"{merge}/inputs/r{number}", {"topic": each.topic.name})
+    service.wait_until_running(merge)
     merged = ReplicaTopic(settings, f"{merge}.merged", LANES)
     merged.wait_for_stable(CASES[name].complete(tau), check=lambda: None, seconds=60)
     result = run_cli("certify", "--merge", merge, "--bootstrap-servers", settings.bootstrap_servers)

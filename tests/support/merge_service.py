@@ -89,6 +89,15 @@ class Service:
         for name in names:
             self.put(f"{merge}/inputs/{name}", {"topic": f"{merge}.{name}"})
 
+    def wait_until_running(self, merge: str) -> None:
+        """Wait until the lanes of a merge run, so that its topics are there."""
+
+        def is_so() -> bool:
+            lanes = self.observed(merge)["lanes"]
+            return bool(lanes) and all(lane["state"] == "running" for lane in lanes)
+
+        wait_until(is_so, f"the lanes of {merge} run", seconds=DEADLINE)
+
     def observed(self, path: str) -> Any:
         """Give what is observed of a merge or an input; who asks too often waits until it is answered."""
         deadline = time.monotonic() + DEADLINE
