@@ -12,6 +12,7 @@ backlog is read (ADR 7).
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -168,11 +169,11 @@ class PartitionReader(Closing):
             if taken or (deadline.passed and not self._failures):
                 return taken
 
-    def _take(self, **first: "Message[Any, Any]") -> dict[str, _Messages]:
+    def _take(self, first: Mapping[str, _Messages] = MappingProxyType({})) -> dict[str, _Messages]:
         """Take what is there, of each topic its share, `first` included."""
         self._require_open()
         share = max(1, self._batch_records // max(1, len(self._consumers)))
-        taken: dict[str, _Messages] = {topic: [message] for topic, message in first.items()}
+        taken = dict(first)
         with self._edge.calling(f"cannot read {len(self._partitions)} partitions", _serve_nothing):
             for topic, consumer in self._consumers.items():
                 some = taken.setdefault(topic, [])
@@ -190,7 +191,7 @@ class PartitionReader(Closing):
         longest = {} if len(self._consumers) == 1 else {"longest": WAIT_SECONDS}
         with self._edge.calling(f"cannot read {topic}", _serve_nothing):
             first = consumer.poll(deadline.slice(**longest))
-        return {} if first is None else self._take(**{topic: first})
+        return {} if first is None else self._take({topic: [first]})
 
     def _records(self, taken: dict[str, _Messages]) -> dict[str, _Messages]:
         """Leave the records; what else messages may be is dealt with here."""
