@@ -12,7 +12,6 @@ from typing import Any, Final
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.errors import LMergeError
-from lmerge.kafka import KafkaSettings
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
@@ -35,7 +34,7 @@ def run(settings: ReplicaSettings, *, master: str, spark_settings: Mapping[str, 
         LMergeError: it failed, or could not start.
     """
     stop = threading.Event()
-    kafka = KafkaSettings(settings.bootstrap_servers)
+    kafka = settings.read_cluster()
     # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
     FeedStart(kafka, settings.feed, wait_seconds=settings.wait_seconds, stopping=stop).feed_id()
     spark = make_session(settings.topic, master=master, overrides=spark_settings)
