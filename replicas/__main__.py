@@ -11,7 +11,7 @@ import click
 from lmerge.errors import LMergeError, UsageError
 from lmerge.process.kafka_options import cluster_options
 from replicas.options import make_settings, pairs, read_defaults
-from replicas.process import run
+from replicas.process import Address, run
 from replicas.settings import MAX_CUTS, MAX_ROWS
 
 
@@ -78,11 +78,13 @@ class _Command(click.Command):
 )
 @click.option("--master", default="local[*]", help="Spark master.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting.")
-def main(master: str, conf: tuple[str, ...], **given: Any) -> None:
+@click.option("--host", default="127.0.0.1", help="Where health and metrics are, if a port is given.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port of health and metrics.")
+def main(*, master: str, conf: tuple[str, ...], host: str, port: int | None, **given: Any) -> None:
     """Run one replica: read a feed, compute a query by one plan, write the result as a stream of elements.
 
     It goes on from its checkpoint if it has one. SIGTERM stops it between two batches. The exit code is 0 if it was
-    stopped, 1 if it failed, and 2 if what it was told cannot be.
+    stopped, 1 if it failed, and 2 if what it was told cannot be. With --port there are /healthz, /readyz and /metrics.
 
     Each flag can be given in the environment as well, such as LMERGE_REPLICA_MAX_CUTS, or as a key of the file of
     --config, such as max_cuts. --topic and --conf are tables there, and words with blanks between them in the
@@ -91,7 +93,12 @@ def main(master: str, conf: tuple[str, ...], **given: Any) -> None:
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("replicas").setLevel(logging.INFO)
-    run(make_settings(given), master=master, spark_settings=pairs("conf", conf))
+    run(
+        make_settings(given),
+        master=master,
+        spark_settings=pairs("conf", conf),
+        address=None if port is None else Address(host, port),
+    )
 
 
 if __name__ == "__main__":

@@ -73,6 +73,11 @@ class Replica(Closing):
         """Which incarnation this is, once it has started."""
         return self._incarnation
 
+    @property
+    def stable(self) -> int | None:
+        """The last stable that this process has written."""
+        return self._stable
+
     def start(self) -> StreamingQuery:
         """Start the query: from its checkpoint, or as a new incarnation.
 

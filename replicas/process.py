@@ -1,23 +1,25 @@
-"""A replica as a process of its own: Spark's life around it, signals, and what is said about its progress."""
+"""A replica as a process of its own: Spark's life around it, signals, health, and how it ended."""
 
 import logging
 import re
 import signal
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.errors import LMergeError
+from lmerge.process.probes import Probes
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
+from replicas.metrics import Metrics
+from replicas.report import Report
 from replicas.session import make_session
 from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in, samples_in
 
 log = logging.getLogger(__name__)
 
@@ -27,36 +29,73 @@ _LOOK_SECONDS: Final = 0.5
 _OUR_ERROR: Final = re.compile(r"^(?:lmerge|replicas)[\w.]*\.(?P<kind>\w+): (?P<text>.+)$", re.MULTILINE)
 
 
-def run(settings: ReplicaSettings, *, master: str, spark_settings: Mapping[str, str]) -> None:
+class Address(NamedTuple):
+    """Where health and metrics are."""
+
+    host: str
+    port: int
+
+
+def run(
+    settings: ReplicaSettings, *, master: str, spark_settings: Mapping[str, str], address: Address | None = None
+) -> None:
     """Run a replica until it is told to stop (SIGTERM, SIGINT) or fails.
+
+    Args:
+        settings: which one.
+        master: Spark's.
+        spark_settings: Spark's.
+        address: where health and metrics are; None: nowhere.
 
     Raises:
         LMergeError: it failed, or could not start.
     """
+    metrics = Metrics(settings.merge, settings.replica)
+    report = Report(metrics)
+    with (
+        nullcontext()
+        if address is None
+        else Probes(*address, registry=metrics.registry, readiness=lambda: report.readiness) as probes
+    ):
+        if probes is not None:
+            log.info("health and metrics at %s", probes.url)
+        _run_spark(settings, report, master=master, spark_settings=spark_settings)
+    log.info("stopped")
+
+
+def _run_spark(settings: ReplicaSettings, report: Report, *, master: str, spark_settings: Mapping[str, str]) -> None:
     stop = threading.Event()
-    kafka = settings.read_cluster()
     # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
-    FeedStart(kafka, settings.feed, wait_seconds=settings.wait_seconds, stopping=stop).feed_id()
+    cluster, wait_seconds = settings.read_cluster(), settings.wait_seconds
+    FeedStart(cluster, settings.feed, wait_seconds=wait_seconds, stopping=stop).feed_id()
     spark = make_session(settings.topic, master=master, overrides=spark_settings)
     try:
         _stop_on_signals(stop)  # after Spark's start, which installs a handler of its own
         with Replica(settings, spark, stop) as replica, suppress(Stopped):
-            _run(replica, stop)
+            _run(replica, report, stop)
     finally:
         spark.stop()
-    log.info("stopped")
 
 
-def _run(replica: Replica, stop: threading.Event) -> None:
+def _run(replica: Replica, report: Report, stop: threading.Event) -> None:
     query = replica.start()
-    log.info("started")
+    report.started(replica.incarnation)
     try:
-        _watch(query, stop)
+        _watch(query, replica, report, stop)
         asked = stop.is_set()
     finally:
+        report.stopping()
         replica.stop()
     if not asked:
         raise ReplicaFailed(_cause(query, replica.failure))
+
+
+def _watch(query: StreamingQuery, replica: Replica, report: Report, stop: threading.Event) -> None:
+    """Report until the query ends, what it did last included, or somebody asks it to stop."""
+    is_active = True
+    while is_active and not stop.wait(_LOOK_SECONDS):
+        is_active = query.isActive
+        report.look(query.recentProgress, query.status, replica.stable)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
@@ -65,43 +104,6 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
     signal.signal(signal.SIGTERM, note)
     signal.signal(signal.SIGINT, note)
-
-
-def _watch(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait for the end, and report each batch once."""
-    reported = -1
-    ended = False
-    while not ended and not stop.wait(_LOOK_SECONDS):
-        ended = not query.isActive
-        for progress in query.recentProgress:
-            if progress["batchId"] > reported:
-                reported = progress["batchId"]
-                _report(progress)
-
-
-def _report(progress: Mapping[str, Any]) -> None:
-    """Log a batch.
-
-    Raises:
-        ReplicaFailed: Spark left rows out by its own watermark. Lateness is decided by heartbeats alone (invariant 8),
-            so the result is wrong from here on; better to stop than to go on with it.
-    """
-    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"])
-    log.info(
-        "progress batch=%d rows=%d dropped=%d malformed=%d ms=%d",
-        progress["batchId"],
-        progress["numInputRows"],
-        dropped,
-        malformed_in(progress),
-        progress["batchDuration"],
-    )
-    for sample in samples_in(progress):
-        log.warning("malformed row left out: %s", sample)
-    if dropped:
-        raise ReplicaFailed(
-            f"batch {progress['batchId']}: Spark dropped {dropped} rows by its watermark, which no heartbeat called "
-            "late: rows before 1970, or a plan that reads its sources past replicas.source"
-        )
 
 
 def _cause(query: StreamingQuery, failure: BaseException | None) -> str:
