@@ -3,16 +3,21 @@
 import logging
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from lmerge.errors import LMergeError, UsageError
+from lmerge.process.api import DEVELOPMENT_FILE, find_token
 from lmerge.process.kafka_options import cluster_options
+from replicas.attachment import connect
 from replicas.options import make_settings, pairs, read_defaults
 from replicas.process import Address, run
 from replicas.settings import MAX_CUTS, MAX_ROWS
+
+_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
 def _use_file(context: click.Context, _option: click.Parameter, file: Path | None) -> None:
@@ -46,7 +51,7 @@ class _Command(click.Command):
 )
 @click.option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=_FILE,
     is_eager=True,
     expose_value=False,
     callback=_use_file,
@@ -80,7 +85,33 @@ class _Command(click.Command):
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting.")
 @click.option("--host", default="127.0.0.1", help="Where health and metrics are, if a port is given.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port of health and metrics.")
-def main(*, master: str, conf: tuple[str, ...], host: str, port: int | None, **given: Any) -> None:
+@click.option("--api", metavar="URL", help="The merge service: attach to the merge there, and detach when stopped.")
+@click.option(
+    "--token",
+    envvar=["LMERGE_TOKEN", "LMERGE_ADMIN_TOKEN"],
+    show_envvar=True,
+    help="Who we are to it; other users may see it: use the others.",
+)
+@click.option(
+    "--token-file",
+    type=_FILE,
+    envvar="LMERGE_TOKEN_FILE",
+    show_envvar=True,
+    help=f"The token is the last word of its first line.  [default: {DEVELOPMENT_FILE}, if it is there]",
+)
+@click.option("--ca", type=_FILE, envvar="LMERGE_CA", show_envvar=True, help="Certificates to trust, for https.")
+def main(
+    *,
+    master: str,
+    conf: tuple[str, ...],
+    host: str,
+    port: int | None,
+    api: str | None,
+    token: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    **given: Any,
+) -> None:
     """Run one replica: read a feed, compute a query by one plan, write the result as a stream of elements.
 
     It goes on from its checkpoint if it has one. SIGTERM stops it between two batches. The exit code is 0 if it was
@@ -93,12 +124,15 @@ def main(*, master: str, conf: tuple[str, ...], host: str, port: int | None, **g
     logging.Formatter.converter = time.gmtime
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("replicas").setLevel(logging.INFO)
-    run(
-        make_settings(given),
-        master=master,
-        spark_settings=pairs("conf", conf),
-        address=None if port is None else Address(host, port),
-    )
+    settings = make_settings(given)
+    with nullcontext() if api is None else connect(api, find_token(token, token_file), ca) as service:
+        run(
+            settings,
+            master=master,
+            spark_settings=pairs("conf", conf),
+            address=None if port is None else Address(host, port),
+            api=service,
+        )
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from types import FrameType
 from typing import Final, NamedTuple
@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.errors import LMergeError
+from lmerge.process.api import Api
 from lmerge.process.probes import Probes
+from replicas.attachment import Attachment
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
@@ -37,7 +39,12 @@ class Address(NamedTuple):
 
 
 def run(
-    settings: ReplicaSettings, *, master: str, spark_settings: Mapping[str, str], address: Address | None = None
+    settings: ReplicaSettings,
+    *,
+    master: str,
+    spark_settings: Mapping[str, str],
+    address: Address | None = None,
+    api: Api | None = None,
 ) -> None:
     """Run a replica until it is told to stop (SIGTERM, SIGINT) or fails.
 
@@ -46,6 +53,7 @@ def run(
         master: Spark's.
         spark_settings: Spark's.
         address: where health and metrics are; None: nowhere.
+        api: the merge service, to attach to; None: somebody else attaches it.
 
     Raises:
         LMergeError: it failed, or could not start.
@@ -59,11 +67,19 @@ def run(
     ):
         if probes is not None:
             log.info("health and metrics at %s", probes.url)
-        _run_spark(settings, report, master=master, spark_settings=spark_settings)
+        attachment = None if api is None else Attachment(api, settings, metrics)
+        _run_spark(settings, report, attachment, master=master, spark_settings=spark_settings)
     log.info("stopped")
 
 
-def _run_spark(settings: ReplicaSettings, report: Report, *, master: str, spark_settings: Mapping[str, str]) -> None:
+def _run_spark(
+    settings: ReplicaSettings,
+    report: Report,
+    attachment: Attachment | None,
+    *,
+    master: str,
+    spark_settings: Mapping[str, str],
+) -> None:
     stop = threading.Event()
     # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
     cluster, wait_seconds = settings.read_cluster(), settings.wait_seconds
@@ -72,30 +88,36 @@ def _run_spark(settings: ReplicaSettings, report: Report, *, master: str, spark_
     try:
         _stop_on_signals(stop)  # after Spark's start, which installs a handler of its own
         with Replica(settings, spark, stop) as replica, suppress(Stopped):
-            _run(replica, report, stop)
+            _run(replica, report, attachment, stop)
     finally:
         spark.stop()
 
 
-def _run(replica: Replica, report: Report, stop: threading.Event) -> None:
+def _run(replica: Replica, report: Report, attachment: Attachment | None, stop: threading.Event) -> None:
     query = replica.start()
     report.started(replica.incarnation)
-    try:
-        _watch(query, replica, report, stop)
-        asked = stop.is_set()
-    finally:
-        report.stopping()
-        replica.stop()
+    with nullcontext() if attachment is None else attachment:
+        try:
+            for _ in _looks(query, stop):
+                report.look(query.recentProgress, query.status, replica.stable)
+                if attachment is not None:
+                    attachment.check()
+            asked = stop.is_set()
+        finally:
+            report.stopping()
+            replica.stop()
+        if asked and attachment is not None:
+            attachment.detach()
     if not asked:
         raise ReplicaFailed(_cause(query, replica.failure))
 
 
-def _watch(query: StreamingQuery, replica: Replica, report: Report, stop: threading.Event) -> None:
-    """Report until the query ends, what it did last included, or somebody asks it to stop."""
+def _looks(query: StreamingQuery, stop: threading.Event) -> Iterator[None]:
+    """Yield now and then, the last time after the query has ended, or until somebody asks it to stop."""
     is_active = True
     while is_active and not stop.wait(_LOOK_SECONDS):
         is_active = query.isActive
-        report.look(query.recentProgress, query.status, replica.stable)
+        yield
 
 
 def _stop_on_signals(stop: threading.Event) -> None:

@@ -29,7 +29,16 @@ class Unreachable(LMergeError):
 
 
 class NotGranted(LMergeError):
-    """The merge service refused."""
+    """The merge service refused.
+
+    Args:
+        text: why.
+        status: of its answer; None where it was not asked.
+    """
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def find_token(token: str | None, file: Path | None) -> str | None:
@@ -63,6 +72,7 @@ class Api(Closing):
         token: who we are; None: nobody, which the service will refuse.
         ca: a file of certificates to trust beside the usual ones.
         option: where the address was given, for errors.
+        timeout_seconds: how long to wait for an answer.
         transport: another way to the service, for tests.
 
     Raises:
@@ -76,6 +86,7 @@ class Api(Closing):
         *,
         ca: Path | None = None,
         option: str = "--url",
+        timeout_seconds: float = TIMEOUT_SECONDS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         if not url.startswith(("http://", "https://")):
@@ -84,12 +95,13 @@ class Api(Closing):
             raise UsageError("the token has characters that no token has: is the file the right one?")
         self._url = url
         self._option = option
+        self._timeout_seconds = timeout_seconds
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         # No proxies from the environment: the token goes to the service and to nobody else.
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             headers=headers,
-            timeout=TIMEOUT_SECONDS,
+            timeout=timeout_seconds,
             trust_env=False,
             verify=_trust(ca) if url.startswith("https://") else False,
             transport=transport,
@@ -126,13 +138,21 @@ class Api(Closing):
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise UsageError(f"{self._option} {self._url}: {error}") from error
         except httpx.TransportError as error:
-            raise Unreachable(_why_not(self._url, self._option, error)) from error
+            raise Unreachable(self._why_not(error)) from error
         if response.is_success:
             return response
         detail = f"{_detail(response)}{_hint(response.status_code)}"
         if response.is_server_error:
             raise Unreachable(f"the merge service cannot do this now ({response.status_code}): {detail}")
-        raise NotGranted(detail)
+        raise NotGranted(detail, response.status_code)
+
+    def _why_not(self, error: httpx.TransportError) -> str:
+        if isinstance(error, httpx.TimeoutException):
+            return f"the merge service at {self._url} did not answer within {self._timeout_seconds:g} s: try again"
+        text = f"no merge service answers at {self._url}: {error}"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return f"{text}; give the certificate of its authority by --ca"
+        return f"{text}; is it running? Another address: {self._option}"
 
     def _close(self) -> None:
         self._http.close()
@@ -163,12 +183,3 @@ def _hint(status: int) -> str:
     if status == httpx.codes.UNAUTHORIZED:
         return " (give --token-file, --token or LMERGE_TOKEN)"
     return ""
-
-
-def _why_not(url: str, option: str, error: httpx.TransportError) -> str:
-    if isinstance(error, httpx.TimeoutException):
-        return f"the merge service at {url} did not answer within {TIMEOUT_SECONDS:g} s: try again"
-    text = f"no merge service answers at {url}: {error}"
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return f"{text}; give the certificate of its authority by --ca"
-    return f"{text}; is it running? Another address: {option}"
