@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from lmerge.errors import UsageError
 from replicas.__main__ import main
 from replicas.options import make_settings, pairs, read_defaults
+from replicas.reader import SourceSpec, _tail_reader
 
 FEED = """
 name = "auction"
@@ -128,3 +129,21 @@ def test_a_file_that_is_not_there_and_a_secret_that_is_not_ours_are_named() -> N
     with pytest.raises(UsageError, match=r"'group\.id' cannot be set") as refusal:
         make_settings(given("--config", "r1.toml")).read_cluster()
     assert "hunter2" not in str(refusal.value)
+
+
+def test_the_source_reads_the_clusters_settings_where_it_runs_and_they_do_not_travel() -> None:
+    settings = make_settings(given("--config", "r1.toml"))
+    spec = SourceSpec(
+        bootstrap_servers=settings.bootstrap_servers,
+        kafka_config=str(settings.kafka_config),
+        heartbeats="h",
+        source=settings.source("bids"),
+        schema={},
+        directory=str(settings.directory),
+        max_cuts=1,
+        max_rows=1,
+    )
+    assert "hunter2" not in spec.encode()
+    Path("kafka.properties").write_text("group.id=hunter2\n")
+    with pytest.raises(UsageError, match=r"'group\.id' cannot be set"):
+        _tail_reader(spec)
