@@ -20,7 +20,7 @@ from replicas.feed_start import FeedStart
 from replicas.job import Replica
 from replicas.metrics import Metrics
 from replicas.report import Report
-from replicas.session import make_session
+from replicas.session import end_session, make_session
 from replicas.settings import ReplicaSettings
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,8 @@ def run(
         if probes is not None:
             log.info("health and metrics at %s", probes.url)
         attachment = None if api is None else Attachment(api, settings, metrics)
-        _run_spark(settings, report, attachment, master=master, spark_settings=spark_settings)
+        with suppress(Stopped):
+            _run_spark(settings, report, attachment, master=master, spark_settings=spark_settings)
     log.info("stopped")
 
 
@@ -81,16 +82,19 @@ def _run_spark(
     spark_settings: Mapping[str, str],
 ) -> None:
     stop = threading.Event()
+    _stop_on_signals(stop)
     # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
     cluster, wait_seconds = settings.read_cluster(), settings.wait_seconds
     FeedStart(cluster, settings.feed, wait_seconds=wait_seconds, stopping=stop).feed_id()
+    report.starting()
     spark = make_session(settings.topic, master=master, overrides=spark_settings)
     try:
-        _stop_on_signals(stop)  # after Spark's start, which installs a handler of its own
-        with Replica(settings, spark, stop) as replica, suppress(Stopped):
-            _run(replica, report, attachment, stop)
+        _stop_on_signals(stop)  # again: Spark's start installs a handler of its own
+        if not stop.is_set():
+            with Replica(settings, spark, stop) as replica:
+                _run(replica, report, attachment, stop)
     finally:
-        spark.stop()
+        end_session(spark)
 
 
 def _run(replica: Replica, report: Report, attachment: Attachment | None, stop: threading.Event) -> None:

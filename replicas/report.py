@@ -11,8 +11,8 @@ from replicas.source import malformed_in, samples_in
 
 log = logging.getLogger(__name__)
 
-_CAUGHT_UP: Final = "Waiting for data to arrive"
-"""Spark's words for a query that has asked its sources and found nothing new."""
+_WAITING: Final = ("Waiting for data to arrive", "Waiting for next trigger")
+"""Spark's words for a query between two looks at its sources."""
 
 
 class Report:
@@ -25,8 +25,12 @@ class Report:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._batch: int | None = None
-        self.readiness = Readiness(is_ready=False, status="starting Spark")
+        self.readiness = Readiness(is_ready=False, status="looking for the feed")
         """Whether the replica does its work; asked from other threads."""
+
+    def starting(self) -> None:
+        """Note that Spark is being started."""
+        self.readiness = Readiness(is_ready=False, status="starting Spark")
 
     def started(self, incarnation: int) -> None:
         """Note that the query runs."""
@@ -52,13 +56,18 @@ class Report:
                 self._batch = progress["batchId"]
                 self._committed(progress)
         if self._batch is not None:
-            self.readiness = Readiness(is_ready=True, status=f"running, batch {self._batch} is committed")
-        elif status["message"] == _CAUGHT_UP:
-            self.readiness = Readiness(is_ready=True, status="running, nothing new to read yet")
+            self._ready(f"running, batch {self._batch} is committed")
+        elif status["message"] in _WAITING and not status["isDataAvailable"]:
+            self._ready("running, nothing new to read yet")
 
     def stopping(self) -> None:
         """Note that it is about to end."""
         self.readiness = Readiness(is_ready=False, status="stopping")
+
+    def _ready(self, status: str) -> None:
+        if not self.readiness.is_ready:
+            log.info("ready: %s", status)
+        self.readiness = Readiness(is_ready=True, status=status)
 
     def _committed(self, progress: Mapping[str, Any]) -> None:
         self._metrics.committed(progress)

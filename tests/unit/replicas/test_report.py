@@ -18,7 +18,8 @@ SECTION = PAGE[: PAGE.index("\n## ")]
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([\w, ]+) \| (.+) \| (.+) \|$", re.MULTILINE)
 
 BUSY = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
-IDLE = {"message": "Waiting for data to arrive", "isDataAvailable": False, "isTriggerActive": False}
+FRESH = {"message": "Initializing StreamExecution", "isDataAvailable": False, "isTriggerActive": False}
+WAITING = "Waiting for next trigger"
 
 
 def batch(number: int, *, rows: int = 10, dropped: int = 0, malformed: int = 0) -> Mapping[str, Any]:
@@ -95,6 +96,8 @@ def test_what_is_not_known_has_no_series() -> None:
 
 def test_it_is_ready_from_its_first_batch_until_it_stops() -> None:
     report = Report(Metrics("m", "r1"))
+    assert report.readiness == (False, "looking for the feed")
+    report.starting()
     assert report.readiness == (False, "starting Spark")
     report.started(1)
     report.look([], BUSY, None)
@@ -105,10 +108,14 @@ def test_it_is_ready_from_its_first_batch_until_it_stops() -> None:
     assert report.readiness == (False, "stopping")
 
 
-def test_it_is_ready_without_a_batch_if_there_is_nothing_new() -> None:
+@pytest.mark.parametrize("message", ["Waiting for data to arrive", WAITING])
+def test_it_is_ready_without_a_batch_if_there_is_nothing_new(message: str) -> None:
     report = Report(Metrics("m", "r1"))
     report.started(1)
-    report.look([], IDLE, None)
+    for status in (FRESH, BUSY, {**BUSY, "message": WAITING}):
+        report.look([], status, None)
+        assert not report.readiness.is_ready
+    report.look([], {**FRESH, "message": message}, None)
     assert report.readiness == (True, "running, nothing new to read yet")
 
 
