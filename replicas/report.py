@@ -52,7 +52,7 @@ class Report:
         """
         self._metrics.promised(stable)
         for progress in batches:
-            if self._batch is None or progress["batchId"] > self._batch:
+            if _ran(progress) and (self._batch is None or progress["batchId"] > self._batch):
                 self._batch = progress["batchId"]
                 self._committed(progress)
         if self._batch is not None:
@@ -87,3 +87,8 @@ class Report:
                 f"batch {progress['batchId']}: Spark dropped {dropped} rows by its watermark, which no heartbeat "
                 "called late: rows before 1970, or a plan that reads its sources past replicas.source"
             )
+
+
+def _ran(progress: Mapping[str, Any]) -> bool:
+    """Tell whether a report is of a batch that ran; an idle query makes some with the number of the next batch."""
+    return "addBatch" in progress["durationMs"]

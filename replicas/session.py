@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from lmerge.errors import UsageError
 
 _JVM_SECONDS: Final = 10
-"""How long a JVM may take to end that was told to; a whole stop was measured to take 1.3 s."""
+"""How long a JVM may take to end that was told to; a whole stop was measured to take 1.3 to 2.3 s."""
 
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 

@@ -106,7 +106,12 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_kill_nor_a_stop_
             wait_seldom(probed.is_ready, "it is ready", seconds=30)
             wait_seldom(lambda: probed.metric("attached") == 1, "it is attached", seconds=30)
             assert is_attached(service, world.name)
-            wait_seldom(lambda: (probed.metric("rows_total") or 0) > len(rows), "all rows are counted", seconds=30)
+            tau = world.last.tau
+            assert tau is not None
+            process.topic.wait_for_stable(WINDOWS.first_open(tau), check=process.check)
+            last = process.committed_batch()
+            wait_seldom(lambda: probed.metric("batch") == last, "Spark has noted the last batch", seconds=30)
+            assert (probed.metric("rows_total") or 0) > len(rows)
             assert (probed.metric("batch") or 0) < 8, "batches of one cut: the file has won over the flag"
             assert probed.metric("incarnation") == 1
             assert probed.metric("dropped_rows_total") == 0
@@ -117,11 +122,13 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_kill_nor_a_stop_
 
             process.start(LMERGE_TOKEN=TOKEN)  # there is nothing new to read
             wait_seldom(probed.is_ready, "it is ready", seconds=30)
-            figure(f"started again: {probed.get('/readyz')[1]}")
+            assert probed.get("/readyz")[1] == '{"status":"running, nothing new to read yet"}'
+            assert probed.metric("batch") is None
             world.beat(tau=closing_tau)
             stable = WINDOWS.first_open(closing_tau)
             process.topic.wait_for_stable(stable, check=process.check)
             wait_seldom(lambda: probed.metric("stable_milliseconds") == stable, "the stable is shown", seconds=30)
+            wait_seldom(lambda: probed.metric("batch") is not None, "the batch is counted", seconds=30)
             assert probed.metric("incarnation") == 1
             wait_seldom(lambda: probed.metric("attached") == 1, "it is attached", seconds=30)
 

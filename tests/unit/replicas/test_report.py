@@ -29,6 +29,7 @@ def batch(number: int, *, rows: int = 10, dropped: int = 0, malformed: int = 0) 
         "batchId": number,
         "numInputRows": rows,
         "batchDuration": 250,
+        "durationMs": {"addBatch": 200, "triggerExecution": 250},
         "stateOperators": [operator, {**operator, "numRowsDroppedByWatermark": 0}],
         "observedMetrics": {"source bids": {"malformed": malformed, "samples": None}},
     }
@@ -82,6 +83,18 @@ def test_each_batch_is_counted_once_however_often_spark_reports_it() -> None:
         "batch_seconds_sum": 0.75,
     }
     assert {name: shown[name] for name in expected} == expected
+
+
+def test_a_report_of_an_idle_query_is_no_batch_and_does_not_hide_the_one_with_its_number() -> None:
+    metrics = Metrics("m", "r1")
+    report = Report(metrics)
+    idle = {**batch(1, rows=0), "durationMs": {"latestOffset": 20, "triggerExecution": 26}}
+    report.look([idle], {"message": WAITING, "isDataAvailable": False}, None)
+    assert report.readiness == (True, "running, nothing new to read yet")
+    assert "batch" not in show(metrics)
+    report.look([idle, batch(1, rows=5)], BUSY, None)
+    assert report.readiness == (True, "running, batch 1 is committed")
+    assert show(metrics)["rows_total"] == 5
 
 
 def test_what_is_not_known_has_no_series() -> None:
