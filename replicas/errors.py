@@ -4,6 +4,7 @@ LMergeError
 ├── Stopped        somebody asked it to stop: no failure
 ├── Superseded     a higher incarnation of this replica is at work
 ├── BatchTooLarge  the results of a batch are more than the driver has room for
+├── NotAttached    the merge service refuses this replica as an input
 └── ReplicaFailed  the query ended with an error
 """
 
@@ -22,6 +23,10 @@ class Superseded(LMergeError):
 
 class ReplicaFailed(LMergeError):
     """The query ended with an error."""
+
+
+class NotAttached(LMergeError):
+    """The merge service refuses this replica as an input of its merge."""
 
 
 class BatchTooLarge(LMergeError):

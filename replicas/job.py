@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.elements import MINUS_INFINITY, Hello
-from lmerge.kafka import Closing, KafkaSettings, TopicAdmin, TopicSpec
+from lmerge.kafka import Closing, TopicAdmin, TopicSpec
 from replicas.build import Built, build
 from replicas.checkpoint import last_batch, read_offsets
 from replicas.cuts import CutOffset
@@ -48,7 +48,7 @@ class Replica(Closing):
         self._settings = settings
         self._spark = spark
         self._stopping = stopping or threading.Event()
-        self._kafka = KafkaSettings(settings.bootstrap_servers)
+        self._kafka = settings.read_cluster()
         self._start = FeedStart(self._kafka, settings.feed, wait_seconds=settings.wait_seconds, stopping=self._stopping)
         self._directory = ReplicaDirectory(settings.directory)
         self._resources = ExitStack()
@@ -72,6 +72,11 @@ class Replica(Closing):
     def incarnation(self) -> int:
         """Which incarnation this is, once it has started."""
         return self._incarnation
+
+    @property
+    def stable(self) -> int | None:
+        """The last stable that this process has written."""
+        return self._stable
 
     def start(self) -> StreamingQuery:
         """Start the query: from its checkpoint, or as a new incarnation.
@@ -116,6 +121,7 @@ class Replica(Closing):
                 self._spark,
                 SourceSpec(
                     bootstrap_servers=settings.bootstrap_servers,
+                    kafka_config=None if settings.kafka_config is None else str(settings.kafka_config),
                     heartbeats=settings.feed.heartbeats_topic,
                     source=settings.source(name),
                     schema=type_names(schema),

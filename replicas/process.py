@@ -1,24 +1,27 @@
-"""A replica as a process of its own: Spark's life around it, signals, and what is said about its progress."""
+"""A replica as a process of its own: Spark's life around it, signals, health, and how it ended."""
 
 import logging
 import re
 import signal
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext, suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lmerge.errors import LMergeError
-from lmerge.kafka import KafkaSettings
+from lmerge.process.api import Api
+from lmerge.process.probes import Probes
+from replicas.attachment import Attachment
 from replicas.errors import ReplicaFailed, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
-from replicas.session import make_session
+from replicas.metrics import Metrics
+from replicas.report import Report
+from replicas.session import end_session, make_session
 from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in, samples_in
 
 log = logging.getLogger(__name__)
 
@@ -28,36 +31,97 @@ _LOOK_SECONDS: Final = 0.5
 _OUR_ERROR: Final = re.compile(r"^(?:lmerge|replicas)[\w.]*\.(?P<kind>\w+): (?P<text>.+)$", re.MULTILINE)
 
 
-def run(settings: ReplicaSettings, *, master: str, spark_settings: Mapping[str, str]) -> None:
+class Address(NamedTuple):
+    """Where health and metrics are."""
+
+    host: str
+    port: int
+
+
+def run(
+    settings: ReplicaSettings,
+    *,
+    master: str,
+    spark_settings: Mapping[str, str],
+    address: Address | None = None,
+    api: Api | None = None,
+) -> None:
     """Run a replica until it is told to stop (SIGTERM, SIGINT) or fails.
+
+    Args:
+        settings: which one.
+        master: Spark's.
+        spark_settings: Spark's.
+        address: where health and metrics are; None: nowhere.
+        api: the merge service, to attach to; None: somebody else attaches it.
 
     Raises:
         LMergeError: it failed, or could not start.
     """
-    stop = threading.Event()
-    kafka = KafkaSettings(settings.bootstrap_servers)
-    # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
-    FeedStart(kafka, settings.feed, wait_seconds=settings.wait_seconds, stopping=stop).feed_id()
-    spark = make_session(settings.topic, master=master, overrides=spark_settings)
-    try:
-        _stop_on_signals(stop)  # after Spark's start, which installs a handler of its own
-        with Replica(settings, spark, stop) as replica, suppress(Stopped):
-            _run(replica, stop)
-    finally:
-        spark.stop()
+    metrics = Metrics(settings.merge, settings.replica)
+    report = Report(metrics)
+    with (
+        nullcontext()
+        if address is None
+        else Probes(*address, registry=metrics.registry, readiness=lambda: report.readiness) as probes
+    ):
+        if probes is not None:
+            log.info("health and metrics at %s", probes.url)
+        attachment = None if api is None else Attachment(api, settings, metrics)
+        with suppress(Stopped):
+            _run_spark(settings, report, attachment, master=master, spark_settings=spark_settings)
     log.info("stopped")
 
 
-def _run(replica: Replica, stop: threading.Event) -> None:
-    query = replica.start()
-    log.info("started")
+def _run_spark(
+    settings: ReplicaSettings,
+    report: Report,
+    attachment: Attachment | None,
+    *,
+    master: str,
+    spark_settings: Mapping[str, str],
+) -> None:
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    # First see that there is a broker and a feed: Spark takes 10 s to start, and may not be needed.
+    cluster, wait_seconds = settings.read_cluster(), settings.wait_seconds
+    FeedStart(cluster, settings.feed, wait_seconds=wait_seconds, stopping=stop).feed_id()
+    report.starting()
+    spark = make_session(settings.topic, master=master, overrides=spark_settings)
     try:
-        _watch(query, stop)
-        asked = stop.is_set()
+        _stop_on_signals(stop)  # again: Spark's start installs a handler of its own
+        if not stop.is_set():
+            with Replica(settings, spark, stop) as replica:
+                _run(replica, report, attachment, stop)
     finally:
-        replica.stop()
+        end_session(spark)
+
+
+def _run(replica: Replica, report: Report, attachment: Attachment | None, stop: threading.Event) -> None:
+    query = replica.start()
+    report.started(replica.incarnation)
+    with nullcontext() if attachment is None else attachment:
+        try:
+            for _ in _looks(query, stop):
+                report.look(query.recentProgress, query.status, replica.stable)
+                if attachment is not None:
+                    attachment.check()
+            asked = stop.is_set()
+        finally:
+            report.stopping()
+            replica.stop()
+        if asked and attachment is not None:
+            attachment.detach()
     if not asked:
         raise ReplicaFailed(_cause(query, replica.failure))
+
+
+def _looks(query: StreamingQuery, stop: threading.Event) -> Iterator[None]:
+    """Yield now and then, the last time after the query has ended, or until somebody asks it to stop."""
+    is_active = True
+    while is_active and not stop.wait(_LOOK_SECONDS):
+        is_active = query.isActive
+        yield
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
@@ -66,43 +130,6 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
     signal.signal(signal.SIGTERM, note)
     signal.signal(signal.SIGINT, note)
-
-
-def _watch(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait for the end, and report each batch once."""
-    reported = -1
-    ended = False
-    while not ended and not stop.wait(_LOOK_SECONDS):
-        ended = not query.isActive
-        for progress in query.recentProgress:
-            if progress["batchId"] > reported:
-                reported = progress["batchId"]
-                _report(progress)
-
-
-def _report(progress: Mapping[str, Any]) -> None:
-    """Log a batch.
-
-    Raises:
-        ReplicaFailed: Spark left rows out by its own watermark. Lateness is decided by heartbeats alone (invariant 8),
-            so the result is wrong from here on; better to stop than to go on with it.
-    """
-    dropped = sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"])
-    log.info(
-        "progress batch=%d rows=%d dropped=%d malformed=%d ms=%d",
-        progress["batchId"],
-        progress["numInputRows"],
-        dropped,
-        malformed_in(progress),
-        progress["batchDuration"],
-    )
-    for sample in samples_in(progress):
-        log.warning("malformed row left out: %s", sample)
-    if dropped:
-        raise ReplicaFailed(
-            f"batch {progress['batchId']}: Spark dropped {dropped} rows by its watermark, which no heartbeat called "
-            "late: rows before 1970, or a plan that reads its sources past replicas.source"
-        )
 
 
 def _cause(query: StreamingQuery, failure: BaseException | None) -> str:

@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat, Source
-from lmerge.kafka import KafkaSettings, Record, RecordsGone, TailReader
+from lmerge.kafka import Record, RecordsGone, TailReader
+from lmerge.process.kafka_options import read_cluster
 from replicas.cuts import CutOffset, Located, Range, Task, choose_end, floor_of, plan_tasks, require_consecutive
 from replicas.rows import RowReader, ddl
 from replicas.state import Offset, ReplicaDirectory, ReplicaFile
@@ -39,6 +40,7 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         bootstrap_servers: the cluster.
+        kafka_config: a file with further settings of its clients: a path, since Spark shows options.
         heartbeats: the topic of the feed's heartbeats.
         source: the topic, and where its rows have their timestamp.
         schema: fields and the names of their types.
@@ -54,6 +56,7 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     max_cuts: int
     max_rows: int
+    kafka_config: str | None = None
 
     def encode(self) -> str:
         """Return it as the text of an option."""
@@ -162,7 +165,7 @@ class CutReader(DataSourceStreamReader):
 
     def _look_ahead(self, start: CutOffset) -> None:
         """Read on in the heartbeats, to where they end now or until there are enough for a batch."""
-        end = _tail_reader(self._spec.bootstrap_servers).watermarks(self._spec.heartbeats, 0).end
+        end = _tail_reader(self._spec).watermarks(self._spec.heartbeats, 0).end
         if end <= self._read_to:
             return
         topic = self._spec.source.topic
@@ -194,7 +197,7 @@ class CutReader(DataSourceStreamReader):
 
     def _read_committed(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[Record]]:
         try:
-            yield from _tail_reader(self._spec.bootstrap_servers).read_range(topic, partition, start=start, end=end)
+            yield from _tail_reader(self._spec).read_range(topic, partition, start=start, end=end)
         except RecordsGone as error:
             raise self._gone(str(error).removesuffix(f"; {RecordsGone.advice}")) from error
 
@@ -208,11 +211,13 @@ class CutReader(DataSourceStreamReader):
         )
 
 
-_readers: dict[str, TailReader] = {}
+_readers: dict[tuple[str, str | None], TailReader] = {}
 """One per process and cluster, kept: a Python worker serves many tasks, and a new consumer costs more than a read."""
 
 
-def _tail_reader(bootstrap_servers: str) -> TailReader:
-    if bootstrap_servers not in _readers:
-        _readers[bootstrap_servers] = TailReader(KafkaSettings(bootstrap_servers))
-    return _readers[bootstrap_servers]
+def _tail_reader(spec: SourceSpec) -> TailReader:
+    cluster = (spec.bootstrap_servers, spec.kafka_config)
+    if cluster not in _readers:
+        file = None if spec.kafka_config is None else Path(spec.kafka_config)
+        _readers[cluster] = TailReader(read_cluster(spec.bootstrap_servers, file))
+    return _readers[cluster]

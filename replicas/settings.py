@@ -9,6 +9,8 @@ import msgspec
 
 from lmerge.errors import UsageError
 from lmerge.feed import FeedDefinition, Source
+from lmerge.kafka import KafkaSettings
+from lmerge.process.kafka_options import read_cluster
 from replicas.query import Plan, Query
 from replicas.start import Start
 from replicas.windows import Windows
@@ -28,6 +30,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         bootstrap_servers: the cluster.
+        kafka_config: further settings of its clients. The file is read wherever Spark reads rows, so on a cluster every
+            node has it at this path; what is in it does not travel through Spark.
         merge: the merge that it is for.
         replica: its id, which names its topic and its transactions.
         feed: what it reads.
@@ -62,6 +66,7 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     trigger_ms: int = 100
     wait_seconds: float = 60
     start: Start = FIRST
+    kafka_config: Path | None = None
 
     def __post_init__(self) -> None:
         for kind, name in (("merge", self.merge), ("replica", self.replica)):
@@ -78,6 +83,14 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         self.plan.check(self.windows)
         for name in self.query.sources:
             self.source(name)
+
+    def read_cluster(self) -> KafkaSettings:
+        """Return how to reach the cluster.
+
+        Raises:
+            UsageError: the file of its settings cannot be read.
+        """
+        return read_cluster(self.bootstrap_servers, self.kafka_config)
 
     @property
     def topic(self) -> str:

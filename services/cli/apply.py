@@ -8,7 +8,7 @@ import click
 import yaml
 
 from lmerge.errors import UsageError
-from services.cli.client import Api
+from lmerge.process.api import Api
 from services.cli.failure import FINE, NO
 from services.cli.options import api_options, json_option, say, why_option
 

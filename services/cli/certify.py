@@ -9,13 +9,13 @@ import msgspec
 from lmerge.compatible import Order
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings, Watermarks
+from lmerge.process.kafka_options import given_by_option, kafka_options
 from services.certify import Batches, Certificate, Certifier, formed
 from services.cli.certify_report import is_certified, to_json, to_text
 from services.cli.definition import MergeTopics, resolve_merge
 from services.cli.places import file_line, topic_offset
 from services.cli.progress import Progress
 from services.cli.sources import STANDARD_INPUT, Topics, read_file
-from services.kafka_options import given_by_option, kafka_options
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 _ORDERS = {"any": Order.ANY, "by-vs": Order.BY_VS, "strictly-by-vs": Order.STRICTLY_BY_VS}

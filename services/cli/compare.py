@@ -10,11 +10,11 @@ import click
 from lmerge.elements import MINUS_INFINITY
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
+from lmerge.process.kafka_options import given_by_option, kafka_options
 from services.certify import Batches, BeginsAnew, Compared, Comparison
 from services.cli.compare_report import to_json, to_text
 from services.cli.progress import Progress
 from services.cli.sources import Topics, read_file
-from services.kafka_options import given_by_option, kafka_options
 
 Open: TypeAlias = Callable[[str, int | None], Batches]
 """Reads a stream by name from a position on, or from its beginning."""

@@ -6,6 +6,7 @@ import click
 
 from lmerge.errors import LMergeError
 from lmerge.kafka import Refused, RetryError
+from lmerge.process.api import NotGranted, Unreachable
 
 FINE: Final = 0
 NO: Final = 1
@@ -28,14 +29,6 @@ Completion
   zsh:  eval "$(_LMERGE_COMPLETE=zsh_source lmerge)"
   fish: _LMERGE_COMPLETE=fish_source lmerge | source
 """
-
-
-class Unreachable(LMergeError):
-    """The merge service does not answer, or cannot now."""
-
-
-class NotGranted(LMergeError):
-    """The merge service refused."""
 
 
 def exit_code(error: LMergeError) -> int:

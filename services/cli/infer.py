@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin
+from lmerge.process.kafka_options import kafka_options
 from services.cli.failure import NO
 from services.cli.options import json_option, say
-from services.kafka_options import kafka_options
 
 _LONG: Final = range(-(2**63), 2**63)
 _KINDS: Final = {

@@ -6,8 +6,7 @@ from typing import Any, Final
 import click
 
 from lmerge.errors import UsageError
-from services.cli.client import Api
-from services.cli.failure import NotGranted
+from lmerge.process.api import Api, NotGranted
 from services.cli.options import api_options, input_argument, json_option, merge_argument, say, why_option
 from services.moment import Moment
 

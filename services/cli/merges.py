@@ -2,8 +2,8 @@
 
 import click
 
+from lmerge.process.api import Api
 from services.cli import columns
-from services.cli.client import Api
 from services.cli.options import api_options, json_option, merge_argument, say, why_option
 
 

@@ -9,13 +9,10 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from lmerge.errors import LMergeError, UsageError
-from services.cli.client import Api
+from lmerge.errors import LMergeError
+from lmerge.process.api import DEVELOPMENT_FILE, Api, find_token
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
-
-DEVELOPMENT_FILE: Final = Path(".run/merge-token")
-"""Where a merge service that was started here without any token keeps the one that it made."""
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -43,29 +40,6 @@ def api_options(command: Callable[..., R]) -> Callable[..., R]:
             return command(api=api, **others)
 
     return with_api
-
-
-def find_token(token: str | None, file: Path | None) -> str | None:
-    """Return the token that was given, in one way or another.
-
-    Raises:
-        UsageError: the file cannot be read, or is empty.
-    """
-    if token is not None:
-        return token.strip()
-    if file is None:
-        if not DEVELOPMENT_FILE.is_file():
-            return None
-        file = DEVELOPMENT_FILE
-    try:
-        lines = [line.split() for line in file.read_text("utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"token file {file}: cannot be read: {why}") from None
-    tokens = [words[-1] for words in lines if words and not words[0].startswith("#")]
-    if not tokens:
-        raise UsageError(f"token file {file}: there is no token in it")
-    return tokens[0]
 
 
 def json_option(command: Callable[..., R]) -> Callable[..., R]:

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from lmerge.process.api import Api, Unreachable
 from services.cli import columns
-from services.cli.client import Api
-from services.cli.failure import FINE, NO, Unreachable
+from services.cli.failure import FINE, NO
 from services.cli.options import api_options, json_option, optional_merge_argument
 from services.cli.status_words import HEADER, Words, describe
 

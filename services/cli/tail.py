@@ -11,9 +11,9 @@ from lmerge import INFINITY, Event
 from lmerge.codec import encode_batch
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings, MergedElement, MergedReader, Position, TailReader, TopicAdmin
-from services.cli.client import Api
+from lmerge.process.api import Api
+from lmerge.process.kafka_options import kafka_options
 from services.cli.options import api_options, json_option, merge_argument
-from services.kafka_options import kafka_options
 
 
 @click.command()

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 import click
 
+from lmerge.process.api import Api
 from services.cli.acls import as_json as grant_json
 from services.cli.acls import grants
-from services.cli.client import Api
 from services.cli.options import api_options, json_option, merge_argument, say
 from services.merge.topics import AUDIT, CONTROL
 

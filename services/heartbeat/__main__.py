@@ -14,13 +14,13 @@ from lmerge.errors import LMergeError, UsageError
 from lmerge.feed import FeedDefinition
 from lmerge.kafka import KafkaSettings, MissingTopic, WrongPartitions
 from lmerge.kafka.group import SESSION_MS
+from lmerge.process.kafka_options import kafka_options
+from lmerge.process.probes import Probes
 from services.heartbeat.metrics import Metrics
 from services.heartbeat.owner import Pace
 from services.heartbeat.service import HeartbeatService
 from services.heartbeat.takeover import Start
-from services.kafka_options import kafka_options
 from services.log import log
-from services.probes import Probes
 
 FAILED: Final = 1
 REFUSED: Final = 2

@@ -22,13 +22,13 @@ from lmerge.kafka import (
     TransactionalWriter,
 )
 from lmerge.kafka.group import SESSION_MS
+from lmerge.process.probes import Readiness
 from services.heartbeat.ledger import Ledger
 from services.heartbeat.metrics import Metrics
 from services.heartbeat.owner import LONGEST_WAIT, FeedOwner, Pace
 from services.heartbeat.takeover import Start, take_over
 from services.heartbeat.topics import FeedTopics, prepare
 from services.log import log
-from services.probes import Readiness
 
 _RETRY_SECONDS: Final = 0.2
 """Between two attempts to own the feed. The calls themselves wait for a broker that is away."""

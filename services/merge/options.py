@@ -11,7 +11,7 @@ import click
 from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
 from lmerge.kafka.group import SESSION_MS
-from services.kafka_options import kafka_options
+from lmerge.process.kafka_options import kafka_options
 from services.merge.loop import Pace
 from services.merge.tokens import Tokens, development_token, from_environment
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from lmerge.errors import LMergeError, UsageError
-from services.kafka_options import kafka_options
+from lmerge.process.kafka_options import kafka_options
 from services.moment import Moment, show_ms
 from services.workload.nexmark import START_MS, close_rows, rows
 from services.workload.run import Run

@@ -54,7 +54,7 @@ def test_a_plan_that_starts_cold_joins_and_carries_on_alone_when_the_old_one_is_
         cold = f"heartbeat:{world.last.n}"
         world.write_rows("bids", rows[300:600])
         world.cut(steps=10)
-        new = ReplicaProcess(world, tmp_path / "new", plan="panes", lanes=LANES, max_cuts=7, start=cold)
+        new = ReplicaProcess(world, tmp_path / "new", plan="panes", lanes=LANES, max_cuts=7, options=("--start", cold))
         stack.callback(new.close)
         new.start()
         service.put(f"{merge}/inputs/new", {"topic": new.topic.name})

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from deploy.local import LocalStack, ports
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
-from services.kafka_options import read_client
+from lmerge.process.kafka_options import read_client
 from tests.support.kafka import wait_until
 from tests.support.merge_service import ROOT, Service, append, merged, several
 from tests.support.streams import ins, stb

@@ -1,17 +1,19 @@
 """A replica as a process of its own, to be killed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from lmerge.kafka import KafkaSettings, TailReader
 from replicas.sink import HEADER, KILL_AFTER_COMMIT
 from replicas.state import Tag
+from tests.support.processes import descendants
 from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 
 MARKER = "LMERGE_TEST_RUN"
@@ -23,6 +25,9 @@ STARVED = "Python worker failed to connect back"
 
 STARTS = 5
 """How often to try then."""
+
+
+_BEGUN = re.compile("INFO replicas.job batch |INFO replicas.report ready")
 
 
 class MarkedProcess:
@@ -38,13 +43,14 @@ class MarkedProcess:
         """Start it, or start it again, and wait for its first batch; if it starves, again, as a supervisor does."""
         for _ in range(STARTS):
             said = len(self.log())
-            self._launch(environment)
+            self.launch(**environment)
             wait_seldom(lambda said=said: self._has_begun_or_ended(said), "its first batch", seconds=DEADLINE)  # type: ignore[misc]
             if STARVED not in self.log()[said:]:
                 return
             self.wait_for_end()
 
-    def _launch(self, environment: Mapping[str, str]) -> None:
+    def launch(self, **environment: str) -> None:
+        """Start it, and wait for nothing."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
@@ -52,7 +58,8 @@ class MarkedProcess:
 
     def _has_begun_or_ended(self, said: int) -> bool:
         assert self._process is not None
-        return "INFO replicas.job batch " in self.log()[said:] or self._process.poll() is not None
+        # One that has nothing to read is ready without a batch.
+        return bool(_BEGUN.search(self.log(), said)) or self._process.poll() is not None
 
     def check(self) -> None:
         """Check that it runs."""
@@ -92,6 +99,11 @@ class MarkedProcess:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def tree(self) -> dict[int, str]:
+        """Give the process and all that descend from it now, with their command lines."""
+        assert self._process is not None
+        return descendants(self._process.pid)
+
     def _marked(self) -> list[int]:
         mark = f"{MARKER}={self._mark}".encode()
         found = []
@@ -114,14 +126,14 @@ class ReplicaProcess(MarkedProcess):
         plan: str,
         lanes: int,
         max_cuts: int,
-        start: str = "first",
+        options: Sequence[str] = (),
     ) -> None:
         topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
         command = [
             *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
             *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
             *("--query", query, "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
-            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--start", start, "--master", "local[2]", *topics),
+            *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics, *options),
         ]
         super().__init__(command, directory.parent / f"{directory.name}.log")
         self._kafka = world.settings

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Counter
 from lmerge.errors import UsageError
 from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, LeftOut, Row, Source
 from lmerge.kafka import Record
+from lmerge.process.probes import Probes, Readiness
 from services.heartbeat.ends import AskedEnds
 from services.heartbeat.left_out import SAMPLE_SECONDS, LeftOutRows
-from services.probes import Probes, Readiness
 
 DEFINITION = FeedDefinition(
     name="f", sources=(Source(topic="a", time="kafka", disorder_ms=0),), timeout_ms=1_000, max_ahead_ms=None

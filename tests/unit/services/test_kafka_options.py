@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from lmerge import UsageError
 from lmerge.kafka import KafkaSettings
-from services.kafka_options import given_by_option, kafka_options, read_client
+from lmerge.process.kafka_options import given_by_option, kafka_options, read_client
 from services.merge.options import ServiceSettings, find_tokens, service_options
 
 

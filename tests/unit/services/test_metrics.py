@@ -15,9 +15,9 @@ from services.merge.lane_record import Counts, InputRecord, LaneRecord, Stop
 from services.merge.metrics import LaneCollector, Metrics
 
 ROOT = Path(__file__).parents[3]
-# What is ours of the page: the heartbeat service has a section of its own, and a test.
+# What is ours of the page: the heartbeat service and a replica have a section of their own, and a test.
 BEFORE, _, REST = (ROOT / "docs" / "metrics.md").read_text().partition("## The heartbeat service\n")
-PAGE = BEFORE + REST[REST.index("\n## ") :]
+PAGE = BEFORE + REST[REST.index("\n## The process itself") :]
 MOST = 40
 
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([\w, ]+) \| (.+) \| (.+) \|$", re.MULTILINE)

@@ -32,6 +32,25 @@ def kafka_options(*, required: bool = True) -> Callable[[Callable[..., R]], Call
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @cluster_options(required=required)
+        @functools.wraps(command)
+        def with_settings(*, bootstrap_servers: str | None, kafka_config: Path | None, **others: Any) -> R:
+            kafka = read_cluster(bootstrap_servers or "", kafka_config) if bootstrap_servers or required else None
+            return command(kafka=kafka, **others)
+
+        return with_settings
+
+    return decorate
+
+
+def cluster_options(*, required: bool = True) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Give a command the options as they are, ``bootstrap_servers`` and ``kafka_config``, to be read elsewhere.
+
+    Args:
+        required: whether the command cannot do without.
+    """
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @click.option(
             "--bootstrap-servers",
             required=required,
@@ -49,17 +68,21 @@ def kafka_options(*, required: bool = True) -> Callable[[Callable[..., R]], Call
             help="Further librdkafka settings for TLS and SASL: lines name=value.",
         )
         @functools.wraps(command)
-        def with_settings(*, bootstrap_servers: str | None, kafka_config: Path | None, **others: Any) -> R:
-            kafka = None
-            if bootstrap_servers or required:
-                kafka = KafkaSettings(
-                    bootstrap_servers or "", {} if kafka_config is None else read_client(kafka_config)
-                )
-            return command(kafka=kafka, **others)
+        def with_options(**given: Any) -> R:
+            return command(**given)
 
-        return with_settings
+        return with_options
 
     return decorate
+
+
+def read_cluster(bootstrap_servers: str, kafka_config: Path | None) -> KafkaSettings:
+    """Return how to reach a cluster.
+
+    Raises:
+        UsageError: the file cannot be read, or has a setting that is not the user's to choose.
+    """
+    return KafkaSettings(bootstrap_servers, {} if kafka_config is None else read_client(kafka_config))
 
 
 def given_by_option() -> bool:
