@@ -43,21 +43,21 @@ class In2T(TopTier[Node]):
     def set_output(self, node: Node, ve: int) -> None:
         """Note the end that the output has given the event. O(s + log w) for s streams if the node is half frozen."""
         before, node.out = node.out, ve
-        if not node.frozen:
-            return
-        self._out_ends.add(ve, node)
-        for slot, end in node.ends.items():  # those that lie below it, but did not lie below the one before
-            if before <= end < ve and slot in self._own_ends:
-                self._own_ends[slot].add(end, node)
+        if node.frozen:
+            self._index_ends(node, before)
 
     def keep(self, node: Node) -> None:
         """Go on with a node that `freeze_below` gave: it is half frozen now. O(s + log w)."""
         node.frozen = True
         self._half_frozen += 1
-        out, ends = node.out, node.ends
+        self._index_ends(node, MINUS_INFINITY)
+
+    def _index_ends(self, node: Node, before: int) -> None:
+        """Enter the output's new end, and the ends that lie below it but did not lie below the one before."""
+        out = node.out
         self._out_ends.add(out, node)
-        for slot, ve in ends.items():
-            if ve < out and slot in self._own_ends:
+        for slot, ve in node.ends.items():
+            if before <= ve < out and slot in self._own_ends:
                 self._own_ends[slot].add(ve, node)
 
     def touched(self, slot: int, t: int) -> list[Node]:

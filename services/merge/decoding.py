@@ -13,10 +13,10 @@ from lmerge.codec import decode_batch
 from lmerge.errors import MalformedRecord
 
 GENERATION: Final = 4_096
-"""Records of a generation: more than two inputs are apart that are fetched in turns (`fetch.message.max.bytes`)."""
+"""Records of a generation: more than inputs with a backlog are apart, since they are read in turns (ADR 7)."""
 
 MAX_BYTES: Final = 1_024
-"""Records that are larger are not remembered, so that a lane's memory is at most some 20 MB."""
+"""Records that are larger are not remembered, so that a lane's memory is at most some 10 MB."""
 
 
 class Decoder:
