@@ -133,13 +133,20 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):
-    """State that the replica was fast-forwarded and lacks events with ``ve < before``."""
+    """State that the replica was fast-forwarded and lacks events with ``ve < before``.
+
+    What it did not have to read for that, since its incarnation began, is for people alone.
+    """
 
     before: int
+    cuts: int = 0
+    rows: int = 0
 
     def __post_init__(self) -> None:
         if not MINUS_INFINITY < self.before < INFINITY:
             raise UsageError(f"{self}: before must be a finite instant")
+        if min(self.cuts, self.rows) < 0:
+            raise UsageError(f"{self}: cuts and rows that were not read cannot be negative")
 
     def __repr__(self) -> str:
         return f"Skip({show_time(self.before)})"

@@ -4,11 +4,11 @@ The paper's stable step visits every half-frozen node (Algorithm R3, line 17). O
 the new stable point. They are found here: nodes in buckets by end, and a heap of the distinct ends.
 
 An end that changes leaves its old entry behind, and so does a node that dies early. Such stale entries are skipped by
-whoever pops them, and removed by `compact`: by itself when the index has doubled since, so that every operation stays
-O(log n) amortised, and by the owner of the index when it knows that most of it must be stale.
+whoever pops them, and removed by `compact`: by itself when the index has grown fourfold, so that every operation stays
+O(log n) amortised, and by the owner of the index when much of it may be stale.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final, Generic, TypeVar
 
@@ -65,26 +65,48 @@ class EndIndex(Generic[Node]):
         if self._size > self._limit:
             self.compact()
 
+    def add_all(self, ends: Sequence[int], nodes: Sequence[Node]) -> None:
+        """Enter nodes, each under its end, as `add` does."""
+        buckets, heap, kept = self._buckets, self._heap, 0
+        for end, node in zip(ends, nodes, strict=True):
+            if end == INFINITY:
+                continue
+            kept += 1
+            bucket = buckets.get(end)
+            if bucket is None:
+                buckets[end] = [node]
+                heappush(heap, end)
+            else:
+                bucket.append(node)
+        self._size += kept
+        if self._size > self._limit:
+            self.compact()
+
     def pop_below(self, t: int) -> list[Node]:
         """Remove and return the nodes with ``end < t``, stale entries included. O(k log n) for k distinct ends."""
+        heap, take = self._heap, self._buckets.pop
         nodes: list[Node] = []
-        while self._heap and self._heap[0] < t:
-            nodes += self._buckets.pop(heappop(self._heap))
+        while heap and heap[0] < t:
+            nodes += take(heappop(heap))
         self._size -= len(nodes)
+        self._limit = min(self._limit, self._fourfold())
         return nodes
 
     def compact(self) -> None:
-        """Remove stale entries, and look again when the index has doubled."""
-        # An end that went and came back was entered twice: dict.fromkeys.
-        kept = (
-            (end, [node for node in dict.fromkeys(nodes) if self._is_live(end, node)])
-            for end, nodes in self._buckets.items()
-        )
-        self._buckets = {end: nodes for end, nodes in kept if nodes}
-        self._heap = list(self._buckets)
+        """Remove stale entries, and look again when the index has grown fourfold."""
+        is_live, buckets = self._is_live, {}
+        for end, nodes in self._buckets.items():
+            # An end that went and came back was entered twice: dict.fromkeys.
+            if kept := [node for node in dict.fromkeys(nodes) if is_live(end, node)]:
+                buckets[end] = kept
+        self._buckets = buckets
+        self._heap = list(buckets)
         heapify(self._heap)
         self._size = sum(map(len, self._buckets.values()))
-        self._limit = max(MIN_LIMIT, 2 * self._size)
+        self._limit = self._fourfold()
+
+    def _fourfold(self) -> int:
+        return max(MIN_LIMIT, 4 * self._size)
 
     def check_invariants(self) -> None:
         """Assert that heap, buckets and size tell the same."""

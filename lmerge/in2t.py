@@ -7,9 +7,8 @@ An end in a stream that is not below the output's needs no index: the node is re
 than through its own. So the ends of a stream are indexed only where they lie *below* the output's (see top_tier.py).
 """
 
+from collections.abc import Sequence
 from typing import Final
-
-import msgspec
 
 from lmerge.elements import INFINITY, MINUS_INFINITY
 from lmerge.top_tier import TopNode, TopTier
@@ -19,12 +18,12 @@ NOT_OUTPUT: Final = MINUS_INFINITY
 
 
 class Node(TopNode, eq=False, gc=False):
-    """One live event key, with the end that each stream and the output give it."""
+    """One live event key; `out` is its end in the output, or NOT_OUTPUT. A stream that has removed it says nothing."""
 
-    out: int = NOT_OUTPUT
-    """The end in the output, or NOT_OUTPUT."""
-    ends: dict[int, int] = msgspec.field(default_factory=dict)
-    """The end in each stream, by slot. A stream that has removed the event has none."""
+    def end(self, slot: int, otherwise: int) -> int:
+        """Return the end that a stream gives, or another number if it gives none."""
+        end: int | None = self.of(slot)
+        return otherwise if end is None else end
 
 
 class In2T(TopTier[Node]):
@@ -32,33 +31,36 @@ class In2T(TopTier[Node]):
 
     def set_end(self, node: Node, slot: int, ve: int) -> None:
         """Note the end that a stream gives the event. O(1), and O(log w) if it lies below a half-frozen output's."""
-        out, ends = node.out, node.ends
-        # One number object for all who agree: with many inputs this is most of what a node weighs.
-        ends[slot] = out if ve == out else ve
-        if node.frozen and ve < out:
-            self._own_ends[slot].add(ve, node)
-        if len(ends) > self.crowd:  # streams that left have left their ends here: shed them before they pile up
-            node.ends = {slot: end for slot, end in ends.items() if slot in self._own_ends}
+        self._say(node, slot, ve)
+        if node.frozen and ve < node.out:
+            self._enter_own(slot, ve, node)
+
+    def drop_end(self, node: Node, slot: int) -> None:
+        """Note that a stream does not have the event any more. O(1)."""
+        self._say(node, slot, None)
 
     def set_output(self, node: Node, ve: int) -> None:
         """Note the end that the output has given the event. O(s + log w) for s streams if the node is half frozen."""
-        before, node.out = node.out, ve
+        before = node.out
+        self._change_output(node, ve)
         if node.frozen:
+            self._out_ends.add(ve, node)
             self._index_ends(node, before)
 
-    def keep(self, node: Node) -> None:
-        """Go on with a node that `freeze_below` gave: it is half frozen now. O(s + log w)."""
-        node.frozen = True
-        self._half_frozen += 1
-        self._index_ends(node, MINUS_INFINITY)
+    def keep(self, nodes: Sequence[Node]) -> None:
+        """Go on with nodes that `freeze_below` gave: they are half frozen now. O(s + log w) each."""
+        self._half_frozen += len(nodes)
+        self._out_ends.add_all([node.out for node in nodes], nodes)
+        for node in nodes:
+            node.frozen = True
+            if node.ends is not None:
+                self._index_ends(node, MINUS_INFINITY)
 
     def _index_ends(self, node: Node, before: int) -> None:
-        """Enter the output's new end, and the ends that lie below it but did not lie below the one before."""
-        out = node.out
-        self._out_ends.add(out, node)
-        for slot, ve in node.ends.items():
-            if before <= ve < out and slot in self._own_ends:
-                self._own_ends[slot].add(ve, node)
+        """Enter the ends that lie below the output's but did not lie below the one that it had before."""
+        for slot, ve in (node.ends or {}).items():
+            if before <= ve < node.out and slot in self._own_ends:
+                self._enter_own(slot, ve, node)
 
     def touched(self, slot: int, t: int) -> list[Node]:
         """Take the half-frozen nodes whose end in the output or in stream `slot` lies below `t`, each once.
@@ -66,8 +68,8 @@ class In2T(TopTier[Node]):
         A node that lives on must be given an output end at or above `t`, or lose its end in the stream, so that no end
         below `t` is left outside the indexes. O((k + stale) log w).
         """
-        nodes = self._pop_touched(slot, t)
-        return [node for node in nodes if node.out < t or node.ends.get(slot, INFINITY) < t]
+        popped = self._pop_touched(slot, t)
+        return [node for node in popped if node.alive and (node.out < t or node.end(slot, INFINITY) < t)]
 
     def touched_own(self, slot: int, t: int) -> list[Node]:
         """Take the half-frozen nodes whose end in stream `slot` lies below `t` and below the output's.
@@ -75,16 +77,15 @@ class In2T(TopTier[Node]):
         The stream's end on each of them must then be dropped. O((k + stale) log w).
         """
         nodes = dict.fromkeys(self._own_ends[slot].pop_below(t))
-        return [node for node in nodes if node.alive and node.ends.get(slot, INFINITY) < min(t, node.out)]
-
-    def _live_output_ends(self) -> int:
-        return self._half_frozen
+        return [node for node in nodes if node.alive and node.end(slot, INFINITY) < min(t, node.out)]
 
     def _is_output_end(self, end: int, node: Node) -> bool:
-        return node.out == end
+        out: int = node.out
+        return node.alive and out == end
 
     def _is_own_end(self, slot: int, end: int, node: Node) -> bool:
-        return node.ends.get(slot) == end < node.out
+        out: int = node.out
+        return node.alive and node.end(slot, INFINITY) == end < out
 
     def check_invariants(self) -> None:
         """Assert what the code above relies on; for tests. O(everything)."""
@@ -95,5 +96,5 @@ class In2T(TopTier[Node]):
         assert all((node.out, id(node)) in out_ends for node in frozen if node.out < INFINITY)
         for slot, index in self._own_ends.items():
             low = {(end, id(node)) for end, node in index.entries()}
-            ends = ((node.ends.get(slot, INFINITY), node) for node in frozen)
+            ends = ((node.end(slot, INFINITY), node) for node in frozen)
             assert all((end, id(node)) in low for end, node in ends if end < node.out)

@@ -13,10 +13,8 @@ Only live ends are kept, in the output and in the streams: what a stable has fro
 node, since nothing will be compared with it again (`Node.floor`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
-
-import msgspec
 
 from lmerge.elements import INFINITY, MINUS_INFINITY
 from lmerge.top_tier import TopNode, TopTier
@@ -68,59 +66,54 @@ def _plus(ends: Ends, end: int, count: int) -> Ends:
     return ends_of({**before, end: before.get(end, 0) + count})
 
 
-class Node(TopNode, eq=False, gc=False):
-    """One live event key, with the ends that each stream and the output give its events."""
+def _or_none(ends: Ends) -> Ends | None:
+    return None if ends is NONE else ends
 
-    out: Ends = msgspec.field(default_factory=lambda: NONE)
-    """The live ends in the output."""
-    ends: dict[int, Ends] = msgspec.field(default_factory=dict)
-    """The ends in each stream, by slot, as far as they are not below `floor`."""
+
+class Node(TopNode, eq=False, gc=False):
+    """One live event key; `out` and what streams say are `Ends`, those that are not below `floor`."""
+
     floor: int = MINUS_INFINITY
     """The stable point that last touched the node. What ends below it is final and not kept, in no stream."""
 
-    def of(self, slot: int) -> Ends:
+    def ends_in(self, slot: int) -> Ends:
         """Return the ends that a stream gives."""
-        return self.ends.get(slot, NONE)
+        ends: Ends | None = self.of(slot)
+        return NONE if ends is None else ends
 
 
 class In3T(TopTier[Node]):
     """The live nodes of R4."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        # How many ends the output gives to half-frozen nodes.
-        self._output_ends = 0
-
     def increment(self, node: Node, slot: int, ve: int) -> None:
         """Count one more event of a stream with this end. O(d), and O(log w) on a half-frozen node."""
         if ve < node.floor:
             return
-        before = node.of(slot)
-        ends = ve if before is NONE else _plus(before, ve, 1)
-        node.ends[slot] = node.out if ends == node.out else ends
-        if len(node.ends) > self.crowd:  # streams that left have left their ends here: shed them
-            node.ends = {slot: ends for slot, ends in node.ends.items() if slot in self._own_ends}
+        before = node.ends_in(slot)
+        self._say(node, slot, ve if before is NONE else _plus(before, ve, 1))
         if node.frozen and not has(before, ve) and not has(node.out, ve):
-            self._own_ends[slot].add(ve, node)
+            self._enter_own(slot, ve, node)
 
     def decrement(self, node: Node, slot: int, ve: int) -> None:
         """Count one event less; there must be one, or the end is below the floor. O(d)."""
         if ve < node.floor:
             return
-        before = node.ends[slot]
-        node.ends[slot] = NONE if isinstance(before, int) else _plus(before, ve, -1)
+        self._say(node, slot, _or_none(_plus(node.ends_in(slot), ve, -1)))
+
+    def move_only(self, node: Node, slot: int, ve: int) -> None:
+        """Note another end, not below the floor, of the only event that a stream has. O(log w) if it is half frozen."""
+        self._say(node, slot, ve)
+        if node.frozen and not has(node.out, ve):
+            self._enter_own(slot, ve, node)
 
     def put_out(self, node: Node, ve: int) -> None:
         """Count an event of an unfrozen node that has been put out. O(d)."""
-        node.out = _plus(node.out, ve, 1)
+        self._change_output(node, _plus(node.out, ve, 1))
 
     def set_output(self, node: Node, out: Ends, floor: int) -> None:
         """Replace the output's ends of a half-frozen node: those at or above `floor` are left. O(s d + d log w)."""
         before, after = many(node.out), many(out)
-        node.out, node.floor = out, floor
-        self._output_ends += len(after) - len(before)
-        for slot, ends in node.ends.items():
-            node.ends[slot] = from_floor(ends, floor)
+        self._raise_floor(node, out, floor)
         for end in after:
             if end not in before:
                 self._out_ends.add(end, node)
@@ -128,72 +121,94 @@ class In3T(TopTier[Node]):
             if end not in after:
                 self._index_uncovered(node, end)
 
+    def keep(self, nodes: Sequence[Node], floor: int) -> None:
+        """Go on with nodes that `freeze_below` gave, each with one event that ends at or above `floor`.
+
+        They are half frozen now, and unchanged. O(s d + log w) each.
+        """
+        self._half_frozen += len(nodes)
+        self._out_ends.add_all([node.out for node in nodes], nodes)
+        own = self._own_ends
+        for node in nodes:
+            node.frozen = True
+            node.floor = floor
+            if (others := node.ends) is None:
+                continue
+            if all(type(end) is int and end >= floor for end in others.values()):  # one event each, as the output
+                for slot, end in others.items():
+                    if slot in own:
+                        self._enter_own(slot, end, node)
+            else:
+                self._raise_floor(node, node.out, floor)
+                self._index_own(node)
+
     def freeze_at(self, node: Node, out: Ends, floor: int) -> None:
         """Go on with a node that `freeze_below` gave: it is half frozen now, with these ends in the output.
 
         They are those at or above `floor`. O(s d + d log w).
         """
-        node.frozen = True
-        node.out, node.floor = out, floor
         self._half_frozen += 1
-        if isinstance(out, int):  # mostly
-            self._output_ends += 1
-            self._out_ends.add(out, node)
-        else:
-            self._output_ends += len(out)
-            for end in out:
-                self._out_ends.add(end, node)
-        for slot, ends in node.ends.items():
-            if ends == out:  # mostly they agree
-                continue
-            node.ends[slot] = from_floor(ends, floor)
+        node.frozen = True
+        self._raise_floor(node, out, floor)
+        for end in many(out):
+            self._out_ends.add(end, node)
+        self._index_own(node)
+
+    def _raise_floor(self, node: Node, out: Ends, floor: int) -> None:
+        """Take ends below the floor out of all that is said about a node, and note what the output says now."""
+        node.floor = floor
+        node.out = from_floor(node.out, floor)  # what those say who agreed with it
+        if node.ends is not None:
+            left = ((slot, from_floor(ends, floor)) for slot, ends in node.ends.items())
+            node.ends = {slot: ends for slot, ends in left if ends is not NONE} or None
+        if node.out is NONE:
+            node.agree = 0  # they have nothing left to say
+        if node.ends is not None or node.out != out:
+            self._change_output(node, out)
+
+    def _index_own(self, node: Node) -> None:
+        """Enter the ends of streams that the output lacks."""
+        for slot, ends in (node.ends or {}).items():
             if slot in self._own_ends:
-                for end in many(node.ends[slot]):
-                    if not has(out, end):
-                        self._own_ends[slot].add(end, node)
+                for end in many(ends):
+                    if not has(node.out, end):
+                        self._enter_own(slot, end, node)
 
     def _index_uncovered(self, node: Node, end: int) -> None:
         """Enter an end that the output has no longer, for the streams that have it."""
-        for slot, ends in node.ends.items():
+        for slot, ends in (node.ends or {}).items():
             if has(ends, end) and slot in self._own_ends:
-                self._own_ends[slot].add(end, node)
+                self._enter_own(slot, end, node)
 
     def touched(self, slot: int, t: int) -> list[Node]:
         """Take the half-frozen nodes with an end below `t` in the output or in stream `slot`, each once.
 
         A node that lives on must be given an output with ends at or above `t` only. O((k + stale) log w).
         """
-        return self._pop_touched(slot, t)
-
-    def delete(self, node: Node) -> None:
-        """Let go of a node that can no longer change. O(1)."""
-        super().delete(node)
-        if node.frozen:
-            self._output_ends -= 1 if isinstance(node.out, int) else len(node.out)
-
-    def _live_output_ends(self) -> int:
-        return self._output_ends
+        return [node for node in self._pop_touched(slot, t) if node.alive]
 
     def _is_output_end(self, end: int, node: Node) -> bool:
-        return has(node.out, end)
+        return node.alive and has(node.out, end)
 
     def _is_own_end(self, slot: int, end: int, node: Node) -> bool:
-        return has(node.of(slot), end) and not has(node.out, end)
+        if not node.alive or node.ends is None:  # dead, or nobody says else than the output
+            return False
+        ends = node.ends.get(slot)
+        return ends is not None and has(ends, end) and not has(node.out, end)
 
     def check_invariants(self) -> None:
         """Assert what the code above relies on; for tests. O(everything)."""
         super().check_invariants()
         frozen = [node for node in self.nodes.values() if node.frozen]
         assert all(node.out is not NONE for node in frozen)
-        assert self._output_ends == sum(len(many(node.out)) for node in frozen)
-        every = [ends for node in self.nodes.values() for ends in (node.out, *node.ends.values())]
+        every = [ends for node in self.nodes.values() for ends in (node.out, *node.claims().values())]
         assert all(ends_of(many(ends)) == ends for ends in every)
         assert all(
-            end >= node.floor for node in frozen for ends in (node.out, *node.ends.values()) for end in many(ends)
+            end >= node.floor for node in frozen for ends in (node.out, *node.claims().values()) for end in many(ends)
         )
         out_ends = {(end, id(node)) for end, node in self._out_ends.entries()}
         assert all((end, id(node)) in out_ends for node in frozen for end in many(node.out) if end < INFINITY)
         for slot, index in self._own_ends.items():
             own = {(end, id(node)) for end, node in index.entries()}
-            ends = ((end, node) for node in frozen for end in many(node.of(slot)))
+            ends = ((end, node) for node in frozen for end in many(node.ends_in(slot)))
             assert all((end, id(node)) in own for end, node in ends if not has(node.out, end) and end < INFINITY)

@@ -17,7 +17,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._facts: list[Fact] = []
-        self._in: Counter[type[Element]] = Counter()
+        self.taken: Counter[type[Element]] = Counter()
+        """How many elements of each kind were taken."""
         self._out: Counter[type[Element]] = Counter()
         self._dropped: Counter[DropReason] = Counter()
         self._lost = 0
@@ -32,11 +33,8 @@ class Ledger:
         else:
             self._lost += 1
 
-    def close(
-        self, stream_id: StreamId, taken: Iterable[Element], output: Iterable[Element], dropped: dict[DropReason, int]
-    ) -> None:
-        """Book one call: what was taken of the input, what was put out, what had no effect and why."""
-        self._in.update(map(type, taken))
+    def close(self, stream_id: StreamId, output: Iterable[Element], dropped: dict[DropReason, int]) -> None:
+        """Book one call: what was put out, what had no effect and why."""
         self._out.update(map(type, output))
         for reason, number in dropped.items():
             self._dropped[reason] += number
@@ -47,12 +45,12 @@ class Ledger:
         facts, self._facts = self._facts, []
         return facts
 
-    def stats(self, *, nodes: int, leader: StreamId | None) -> Stats:
+    def stats(self, *, nodes: int, size: int, leader: StreamId | None) -> Stats:
         """Return the counters, with what only the algorithm knows."""
         return Stats(
-            inserts_in=self._in[Insert],
-            adjusts_in=self._in[Adjust],
-            stables_in=self._in[Stable],
+            inserts_in=self.taken[Insert],
+            adjusts_in=self.taken[Adjust],
+            stables_in=self.taken[Stable],
             inserts_out=self._out[Insert],
             adjusts_out=self._out[Adjust],
             stables_out=self._out[Stable],
@@ -62,5 +60,6 @@ class Ledger:
             divergences=self.divergences,
             facts_lost=self._lost,
             nodes=nodes,
+            bytes=size,
             leader=leader,
         )

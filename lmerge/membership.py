@@ -9,7 +9,6 @@ streams that join at or below it are joined from the start (J4).
 """
 
 from collections.abc import Iterator
-from itertools import count
 
 from lmerge.elements import INFINITY, MINUS_INFINITY, Hello, Payload, Skip
 from lmerge.errors import UsageError
@@ -17,15 +16,14 @@ from lmerge.facts import StreamId
 
 
 class Stream:
-    """One incarnation of one input. A new incarnation is a new object with a new slot."""
+    """One incarnation of one input. A new incarnation is a new object."""
 
     __slots__ = ("count", "joined", "joins_at", "last_vs", "own_stable", "refeeding", "seen", "slot", "stream_id")
 
-    def __init__(self, stream_id: StreamId, slot: int, joins_at: int) -> None:
+    def __init__(self, stream_id: StreamId, joins_at: int) -> None:
         self.stream_id = stream_id
-        # Names the incarnation in the indexes. Slots are never used again, so what a stream that left has put there
-        # can stay until its node goes: nothing will read it.
-        self.slot = slot
+        # R3 and R4: names the incarnation in the index, which gives it.
+        self.slot = 0
         self.joins_at = joins_at
         # The largest stable that the stream itself has sent; its later elements are held against it.
         self.own_stable = MINUS_INFINITY
@@ -45,7 +43,6 @@ class Membership:
         self.origin = origin
         self.streams: dict[StreamId, Stream] = {}
         """The attached streams; written only here."""
-        self._slots = count()
         # Streams that may not lead yet.
         self._waiting: set[Stream] = set()
         self.earliest = INFINITY
@@ -58,20 +55,15 @@ class Membership:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self.streams.values())
 
-    @property
-    def slots(self) -> list[int]:
-        """The slots of the attached streams."""
-        return [stream.slot for stream in self.streams.values()]
-
     def attach(self, stream_id: StreamId, joins_at: int) -> Stream:
-        """Add a stream under a new slot.
+        """Add a stream.
 
         Raises:
             UsageError: a stream with this id is attached already.
         """
         if stream_id in self.streams:
             raise UsageError(f"stream {stream_id!r} is attached already: detach it first")
-        stream = self.streams[stream_id] = Stream(stream_id, next(self._slots), joins_at)
+        stream = self.streams[stream_id] = Stream(stream_id, joins_at)
         self._wait(stream)
         return stream
 
@@ -115,12 +107,12 @@ class Membership:
         bound = max(reached, self.origin)
         if bound < self.earliest:
             return []
-        ready = [s for s in self._waiting if s.joins_at <= bound and not s.refeeding]
+        ready = [s for s in self if s in self._waiting and s.joins_at <= bound and not s.refeeding]
         for stream in ready:
             stream.joined = True
             self._waiting.discard(stream)
         self._find_earliest()
-        return sorted(ready, key=lambda stream: stream.slot)
+        return ready
 
     def join_one(self, stream: Stream, reached: int) -> bool:
         """Mark one waiting stream as joined if it may lead now, and tell whether it may."""

@@ -21,7 +21,8 @@ and goes on with `process`. R0 to R2 need no re-feeding.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import assert_never, final
+from itertools import islice
+from typing import final
 
 from lmerge.elements import MINUS_INFINITY, Adjust, Element, Hello, Insert, Skip, Stable, show_time
 from lmerge.errors import UsageError
@@ -44,8 +45,6 @@ class Merge(ABC):
         self._consumed: dict[StreamId, int] = {}
         # Elements without effect in the current call, by reason: numbers, as they are counted once per element.
         self._settled = self._behind = self._before_join = self._late = 0
-        # R3 and R4: what begins before this is settled. A laggard's elements are dropped by it, without any look-up.
-        self._floor = MINUS_INFINITY
         self._batch = 0
 
     # -- streams come and go
@@ -95,60 +94,55 @@ class Merge(ABC):
         self._lead_joined(output)
         taken, stop = 0, None
         while taken < len(elements) and stop is None:
-            element = elements[taken]
-            if isinstance(element, Insert):
+            element, begin = elements[taken], taken
+            if type(element) is Insert:  # as the loops over runs of them ask
                 taken, stop = self._inserts(stream, elements, taken, output)
+            elif type(element) is Adjust:
+                taken, stop = self._adjusts(stream, elements, taken, output)
             elif isinstance(element, Hello):
                 stream = self._reincarnate(stream, element)
                 taken += 1
             else:
                 stop = self._process_one(stream, element, output)
                 taken += stop is None
+            self._ledger.taken[type(element)] += taken - begin
         if stop is not None:
             self._ledger.note(stop)
-        self._close(stream_id, elements if taken == len(elements) else elements[:taken], output)
+        self._consumed[stream_id] = taken
+        self._close(stream_id, output)
         return output
 
-    def _process_one(self, stream: Stream, element: Stable | Adjust | Skip, output: list[Element]) -> Fact | None:
+    def _process_one(self, stream: Stream, element: Element, output: list[Element]) -> Fact | None:
         if isinstance(element, Stable):
             return self._stable(stream, element, output)
-        if isinstance(element, Adjust):
-            if element.vold >= stream.own_stable <= element.ve:
-                return self._adjust(stream, element, output)
-            return _broken_promise(stream, element)
         if isinstance(element, Skip):
             self._skip(stream, element)
             return None
-        assert_never(element)
-
-    def _inserts(
-        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
-    ) -> tuple[int, Fact | None]:
-        """Take the inserts from a place on, up to one that stops the stream or to an element of another kind.
-
-        Returns:
-            The place of the first element that was not taken, and why if it is an insert. Most elements are inserts:
-            the algorithms have loops of their own for what most inserts need.
-        """
-        for place in range(begin, len(elements)):
-            element = elements[place]
-            if not isinstance(element, Insert):
-                return place, None
-            stop = self._insert_one(stream, element, output)
-            if stop is not None:
-                return place, stop
-        return len(elements), None
+        raise UsageError(f"{type(element).__name__} is no kind of element")
 
     def _insert_one(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
         if element.vs < stream.own_stable:
             return _broken_promise(stream, element)
-        if element.vs < self._floor:
-            self._settled += 1
-            return None
         return self._insert(stream, element, output)
 
-    def _close(self, stream_id: StreamId, taken: Sequence[Element], output: Sequence[Element]) -> None:
-        self._consumed[stream_id] = len(taken)
+    def _adjusts(
+        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        """Take the adjusts from a place on, as `_inserts` takes inserts: revisions come in runs, too."""
+        own_stable, place, stop = stream.own_stable, begin, None
+        for element in islice(elements, begin, None):
+            if type(element) is not Adjust:
+                break
+            if element.vold >= own_stable <= element.ve:
+                stop = self._adjust(stream, element, output)
+            else:
+                stop = _broken_promise(stream, element)
+            if stop is not None:
+                break
+            place += 1
+        return place, stop
+
+    def _close(self, stream_id: StreamId, output: Sequence[Element]) -> None:
         counts = (
             (DropReason.FROZEN, self._settled),
             (DropReason.BEHIND, self._behind),
@@ -156,7 +150,7 @@ class Merge(ABC):
             (DropReason.LATE_INSERT, self._late),
         )
         self._settled = self._behind = self._before_join = self._late = 0
-        self._ledger.close(stream_id, taken, output, {reason: count for reason, count in counts if count})
+        self._ledger.close(stream_id, output, {reason: count for reason, count in counts if count})
 
     def consumed(self, stream_id: StreamId) -> int:
         """Return how many elements the last `process` of this stream took; fewer than given if it had to stop.
@@ -178,7 +172,7 @@ class Merge(ABC):
     def stats(self) -> Stats:
         """Return counters, and what is held now."""
         leader = None if self._leader is None else self._leader.stream_id
-        return self._ledger.stats(nodes=self._held(), leader=leader)
+        return self._ledger.stats(nodes=self._held(), size=self._held_bytes(), leader=leader)
 
     # -- recovery
 
@@ -238,8 +232,20 @@ class Merge(ABC):
     # -- what the algorithms say
 
     @abstractmethod
+    def _inserts(
+        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        """Take the inserts from a place on, up to one that stops the stream or to an element of another kind.
+
+        Most elements are inserts: this loop takes the common ones itself, and calls `_insert_one` for the others.
+
+        Returns:
+            The place of the first element that was not taken, and why if it is an insert.
+        """
+
+    @abstractmethod
     def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
-        """Take an insert that the stream's own stable allows; a fact means that it was not taken."""
+        """Take an insert that the stream's own stable allows and `_inserts` leaves; a fact: it was not taken."""
 
     @abstractmethod
     def _adjust(self, stream: Stream, element: Adjust, output: list[Element]) -> Fact | None:
@@ -255,6 +261,10 @@ class Merge(ABC):
 
     def _held(self) -> int:
         """Return how many events are held in memory."""
+        return 0
+
+    def _held_bytes(self) -> int:
+        """Return about how much memory they take."""
         return 0
 
     def _admit(self, stream: Stream) -> None:  # noqa: B027  # most algorithms need nothing

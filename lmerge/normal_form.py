@@ -169,7 +169,7 @@ class NormalForm:
                 self._reset()
                 return [hello]
             case Skip(before):
-                return [Skip(self._complete_from(element, before))]
+                return [msgspec.structs.replace(element, before=self._complete_from(element, before))]
             case _:
                 assert_never(element)
 

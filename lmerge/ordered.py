@@ -11,6 +11,8 @@ is dropped. Two things beyond the paper's listings:
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -37,30 +39,55 @@ class OrderedMerge(Merge):
     def _is_new(self, stream: Stream, element: Insert) -> bool | Violation:
         """Tell whether an element with ``vs >= max_vs`` has not been put out yet, and note it."""
 
-    def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+    def _inserts(
+        self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        """Take inserts; those of a joined stream without a call, but to ask whether one is new."""
+        lowest = max(stream.own_stable, self._origin)
+        strict = self.strict
+        place, stop = begin, None
+        for element in islice(elements, begin, None):
+            if type(element) is not Insert:  # a run of inserts is over; isinstance would cost twice as much
+                break
+            vs = element.vs
+            if vs < lowest or not stream.joined or (vs <= (last := stream.last_vs) and (strict or vs < last)):
+                stop = self._insert_one(stream, element, output)
+            elif vs < self._max_vs:
+                self._behind += 1
+                stream.last_vs = vs
+            elif vs < self._max_stable:
+                self._late += 1
+                stream.last_vs = vs
+            else:
+                stop = self._lead(stream, element, output)
+            if stop is not None:
+                break
+            place += 1
+        return place, stop
+
+    def _lead(self, stream: Stream, element: Insert, output: list[Element]) -> Violation | None:
+        """Put an element out, unless another stream has brought it."""
+        new = self._is_new(stream, element)
+        if new is True:
+            self._max_vs = element.vs
+            output.append(element)
+            if self._members.earliest < INFINITY:
+                self._lead_joined(output)
+        elif new is False:
+            self._behind += 1
+        else:
+            return new
+        stream.last_vs = element.vs
+        return None
+
+    def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:  # noqa: ARG002
         vs = element.vs
         if vs < stream.last_vs or (self.strict and vs == stream.last_vs):
             detail = f"{element} comes after an element with vs {stream.last_vs}"
             return Violation(Rule.ORDERED, stream.stream_id, element, detail)
         if not stream.joined and vs >= stream.joins_at:
             return Held(stream.stream_id, element)
-        if not stream.joined or vs < self._origin:
-            self._before_join += 1
-        elif vs < self._max_vs:
-            self._behind += 1
-        elif vs < self._max_stable:
-            self._late += 1
-        else:
-            new = self._is_new(stream, element)
-            if isinstance(new, Violation):
-                return new
-            if new:
-                self._max_vs = vs
-                output.append(element)
-                if self._members.earliest < INFINITY:
-                    self._lead_joined(output)
-            else:
-                self._behind += 1
+        self._before_join += 1
         stream.last_vs = vs
         return None
 

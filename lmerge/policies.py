@@ -34,7 +34,7 @@ class Quorum(msgspec.Struct, frozen=True):
     share: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.share < 1 or (self.share >= 1 and self.share == int(self.share))):
+        if not (0 < self.share < 1 or (1 <= self.share < math.inf and self.share == int(self.share))):
             raise UsageError(f"quorum({self.share}): needs a whole number of inputs, or a fraction between 0 and 1")
 
     def needed(self, attached: int) -> int:
@@ -101,6 +101,6 @@ def _parse_word(word: str) -> tuple[str, object]:
         return _WORDS[word]
     if match := re.fullmatch(r"quorum\(([0-9]+(?:\.[0-9]+)?)\)", word):
         return "inserts", Quorum(float(match[1]))
-    if match := re.fullmatch(r"lagging\(([0-9]+)\)", word):
+    if match := re.fullmatch(r"lagging\(([0-9]{1,18})\)", word):
         return "lag", int(match[1])
     raise UsageError(f"unknown policy {word!r}: use {', '.join(_WORDS)}, quorum(k or fraction), lagging(milliseconds)")

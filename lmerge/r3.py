@@ -37,11 +37,13 @@ from lmerge.state import MergeState
 class R3(IndexedMerge):
     """Merge streams with disorder and revisions, where (payload, vs) is a key."""
 
+    _new_node = Node
+
     def __init__(self, *, origin: int = MINUS_INFINITY, policy: OutputPolicy | None = None) -> None:
         super().__init__(origin=origin)
         self._index: In2T = In2T()
         self._policy = policy = policy or OutputPolicy()
-        self._first = policy.inserts is Inserts.FIRST
+        self._puts_out_first = policy.inserts is Inserts.FIRST
         self._eager = policy.adjusts is Adjusts.EAGER
 
     # -- elements
@@ -49,21 +51,11 @@ class R3(IndexedMerge):
     def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
         vs, ve = element.vs, element.ve
         node = self._index.nodes.get((vs, element.payload))
-        if node is None:
-            if vs < self._max_stable:  # line 6
-                self._settled += 1
-                return None
-            if self._first:
-                self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={stream.slot: ve}))
-                output.append(element)
-                return None
-            node = self._index.add(Node(vs, element.payload, self._batch, ends={stream.slot: ve}))
-        elif stream.slot in node.ends:
+        if node is None:  # the policy puts out nothing at once
+            node = self._index.add(Node(vs, element.payload, self._batch, NOT_OUTPUT))
+        elif node.of(stream.slot) is not None:
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
-        else:
-            self._index.set_end(node, stream.slot, ve)
-            if ve == node.out:
-                return None
+        self._index.set_end(node, stream.slot, ve)
         if node.out == NOT_OUTPUT or self._eager:
             self._react(stream, node, ve, output)
         return None
@@ -74,10 +66,10 @@ class R3(IndexedMerge):
         if node is None and vs < self._max_stable:  # line 13
             self._settled += 1
             return None
-        if node is None or node.ends.get(stream.slot) != element.vold:
+        if node is None or node.of(stream.slot) != element.vold:
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
         if ve == vs:
-            del node.ends[stream.slot]
+            self._index.drop_end(node, stream.slot)
         else:
             self._index.set_end(node, stream.slot, ve)
         if self._eager:
@@ -94,61 +86,70 @@ class R3(IndexedMerge):
         if t <= self._max_stable or t < self.origin:
             return
         slot = stream.slot
+        kept: list[Node] = []
         for node in self._index.freeze_below(t):
-            if t <= node.out == node.ends.get(slot):  # the common case: it is as the leading stream has it
-                self._index.keep(node)
+            if node.out >= t and (node.agree & slot or node.end(slot, MINUS_INFINITY) >= t):  # nothing is frozen wrong
+                kept.append(node)
             else:
                 self._freeze(stream, node, t, output)
-        slots = self._members.slots
-        for node in self._index.touched(slot, t):
-            out, ends = node.out, node.ends
-            if out < t and list(map(ends.get, slots)).count(out) == len(slots):  # the common case: all agree
-                self._index.delete(node)
-            else:
-                self._settle(stream, node, t, output)
+        self._index.keep(kept)
+        spoken, everyone = self._spoken_beyond(), self._index.everyone
+        self._index.delete(
+            [
+                node
+                for node in self._index.touched(slot, t)
+                # In the common case it ends as all streams have it, or as the leading one has it and nobody says else.
+                if (
+                    node.out < t
+                    and node.ends is None
+                    and (node.agree == everyone or (node.agree & slot and spoken(node.agree) <= node.vs))
+                )
+                or self._settle(stream, node, t, output)
+            ]
+        )
         self._index.sweep(t)
-        self._floor = self._index.floor
         self._max_stable = t
         self._leader = stream
         output.append(stable if t == stable.vc else Stable(t))
 
     def _freeze(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
         """Decide on a node that becomes half frozen: from now on it is in the output for good, or not at all."""
-        end = node.ends.get(stream.slot)
+        end = node.of(stream.slot)
         if end is None:  # line 20: the leading stream lacks it
             if node.out != NOT_OUTPUT:
                 output.append(Adjust(node.payload, node.vs, node.out, node.vs))
-            self._ledger.missing += bool(node.ends)
-            self._index.delete(node)
+            self._ledger.missing += bool(node.claims())
+            self._index.delete([node])
             return
         if node.out == NOT_OUTPUT:
             output.append(Insert(node.payload, node.vs, end))
-            node.out = end
+            self._index.set_output(node, end)
         elif end != node.out and (end < t or node.out < t):  # lines 22-25
             output.append(Adjust(node.payload, node.vs, node.out, end))
-            node.out = end
+            self._index.set_output(node, end)
         if end < t:  # line 26
-            self._index.delete(node)
+            self._index.delete([node])
         else:
-            self._index.keep(node)
+            self._index.keep([node])
 
-    def _settle(self, stream: Stream, node: Node, t: int, output: list[Element]) -> None:
-        """Decide on a half-frozen node with an end below t, in the output or in the leading stream."""
+    def _settle(self, stream: Stream, node: Node, t: int, output: list[Element]) -> bool:
+        """Decide on a half-frozen node with an end below t, in the output or in the leading stream.
+
+        Returns:
+            Whether it can change no more.
+        """
         self._report_divergence(stream, node)
-        ends = node.ends
-        end = ends.get(stream.slot)
+        end = node.of(stream.slot)
         if end is None or end < self._max_stable:  # trap 6: to follow the leading stream would be illegal
             self._ledger.kept += 1
-            ends.pop(stream.slot, None)
-            if node.out < t:
-                self._index.delete(node)
-            return
+            self._index.drop_end(node, stream.slot)
+            return bool(node.out < t)
         if end != node.out:  # lines 22-25
             output.append(Adjust(node.payload, node.vs, node.out, end))
         if end < t:  # line 26
-            self._index.delete(node)
-        else:
-            self._index.set_output(node, end)
+            return True
+        self._index.set_output(node, end)
+        return False
 
     # -- policies other than the default
 
@@ -157,7 +158,7 @@ class R3(IndexedMerge):
         if node.out == NOT_OUTPUT:
             if ve > node.vs and self._wanted(stream, node):
                 output.append(Insert(node.payload, node.vs, ve))
-                node.out = ve
+                self._index.set_output(node, ve)
         elif ve != node.out and ve >= self._max_stable and self._heard(stream):
             output.append(Adjust(node.payload, node.vs, node.out, ve))
             self._index.set_output(node, ve if ve > node.vs else NOT_OUTPUT)
@@ -169,7 +170,7 @@ class R3(IndexedMerge):
             case Inserts.LEADING:
                 return self._heard(stream)
             case Quorum() as quorum:
-                having = sum(member.slot in node.ends for member in self._members)
+                having = sum(node.of(member.slot) is not None for member in self._members)
                 return having >= quorum.needed(len(self._members))
             case _:  # half frozen, fully frozen: the next stable decides
                 return False
@@ -188,19 +189,20 @@ class R3(IndexedMerge):
         bound = t
         while (first := self._index.first_unfrozen()) and first[0].vs < t:
             # After Stable(INFINITY) nothing changes any more, so that an end at infinity is final too.
-            if t < INFINITY and any(node.ends.get(slot, MINUS_INFINITY) >= t for node in first):
+            if t < INFINITY and any(node.end(slot, MINUS_INFINITY) >= t for node in first):
                 bound = first[0].vs
                 break
             final += self._index.freeze_below(first[0].vs + 1)
         for node in final:
             if bound < self.origin:  # nothing is decided below the origin
-                self._index.put_back(node)
+                self._index.put_back([node])
                 continue
-            if slot in node.ends:
-                output.append(Insert(node.payload, node.vs, node.ends[slot]))
+            end = node.of(slot)
+            if end is not None:
+                output.append(Insert(node.payload, node.vs, end))
             else:
-                self._ledger.missing += bool(node.ends)
-            self._index.delete(node)
+                self._ledger.missing += bool(node.claims())
+            self._index.delete([node])
         return bound
 
     def _look_back(self, stream: Stream) -> None:
@@ -210,24 +212,25 @@ class R3(IndexedMerge):
         """
         for node in self._index.touched_own(stream.slot, min(stream.own_stable, self._max_stable)):
             self._report_divergence(stream, node)
-            node.ends.pop(stream.slot)
+            self._index.drop_end(node, stream.slot)
 
     # -- what is reported
 
     def _report_divergence(self, leader: Stream, node: Node) -> None:
-        ends = node.ends
-        end = ends.get(leader.slot)
+        if node.is_undisputed(self._index.everyone):
+            return
+        end = node.of(leader.slot)
         claims = {}
         agreeing = 0
         for other in self._members.streams.values():
             if other.own_stable <= node.vs or not other.joined or other is leader:
                 continue  # it claims nothing: it may still say anything
-            if ends.get(other.slot) == end:
+            if node.of(other.slot) == end:
                 agreeing += 1
                 continue
             joins_at = max(leader.joins_at, other.joins_at)
             mine = claim(leader, node.vs, end, joins_at)
-            theirs = claim(other, node.vs, ends.get(other.slot), joins_at)
+            theirs = claim(other, node.vs, node.of(other.slot), joins_at)
             if contradict(mine, theirs):
                 claims[leader.stream_id], claims[other.stream_id] = str(mine), str(theirs)
         if claims:
@@ -247,17 +250,16 @@ class R3(IndexedMerge):
             return  # what was put out is final
         for kept in state.nodes:
             for ve in kept.ends:
-                self._index.add(Node(kept.vs, kept.payload, self._batch, out=ve))
-        for node in self._index.freeze_below(self._max_stable):
-            self._index.keep(node)
+                self._index.add(Node(kept.vs, kept.payload, self._batch, ve))
+        self._index.keep(self._index.freeze_below(self._max_stable))
 
     def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
         node = self._index.nodes.get((element.vs, element.payload))
         if node is None:
             if isinstance(element, Adjust) or element.vs < self._max_stable:
                 return
-            node = self._index.add(Node(element.vs, element.payload, self._batch))
+            node = self._index.add(Node(element.vs, element.payload, self._batch, NOT_OUTPUT))
         if element.ve > element.vs:
             self._index.set_end(node, slot, element.ve)
         else:
-            node.ends.pop(slot, None)
+            self._index.drop_end(node, slot)

@@ -40,6 +40,8 @@ from lmerge.state import MergeState
 class R4(IndexedMerge):
     """Merge streams with disorder, revisions and duplicates."""
 
+    _new_node = Node
+
     def __init__(self, *, origin: int = MINUS_INFINITY) -> None:
         super().__init__(origin=origin)
         self._index: In3T = In3T()
@@ -47,17 +49,10 @@ class R4(IndexedMerge):
     # -- elements
 
     def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
-        vs, ve, slot = element.vs, element.ve, stream.slot
-        node = self._index.nodes.get((vs, element.payload))
-        if node is None:
-            if vs < self._max_stable:  # line 6
-                self._settled += 1
-                return None
-            self._index.add(Node(vs, element.payload, self._batch, out=ve, ends={slot: ve}))
-            output.append(element)
-            return None
+        ve, slot = element.ve, stream.slot
+        node = self._index.nodes[element.vs, element.payload]
         self._index.increment(node, slot, ve)
-        if not node.frozen and total(node.ends[slot]) > total(node.out):  # line 9
+        if not node.frozen and total(node.ends_in(slot)) > total(node.out):  # line 9
             output.append(element)
             self._index.put_out(node, ve)
         return None
@@ -65,10 +60,13 @@ class R4(IndexedMerge):
     def _adjust(self, stream: Stream, element: Adjust, output: list[Element]) -> Fact | None:  # noqa: ARG002
         vs, slot = element.vs, stream.slot
         node = self._index.nodes.get((vs, element.payload))
+        if node is not None and vs < element.ve >= node.floor <= element.vold and node.of(slot) == element.vold:
+            self._index.move_only(node, slot, element.ve)
+            return None
         if node is None and vs < self._max_stable:  # line 14
             self._settled += 1
             return None
-        if node is None or (not has(node.of(slot), element.vold) and element.vold >= node.floor):
+        if node is None or (not has(node.ends_in(slot), element.vold) and element.vold >= node.floor):
             return Violation(Rule.NO_SUCH_EVENT, stream.stream_id, element, f"{element}: there is no such event")
         self._move(node, slot, element)
         return None
@@ -83,18 +81,25 @@ class R4(IndexedMerge):
         if t <= self._max_stable or t < self.origin:  # line 17
             return
         slot = stream.slot
+        kept: list[Node] = []
         for node in self._index.freeze_below(t):
             out = node.out
-            if not isinstance(out, int) or out < t or node.ends.get(slot) != out:
-                out = self._reconcile(slot, node, t, output)
-            if out is not NONE:
+            if type(out) is int and out >= t and (node.agree & slot or _is_beyond(node.of(slot), t)):  # not decided yet
+                kept.append(node)
+            elif (out := self._reconcile(slot, node, t, output)) is not NONE:
                 self._index.freeze_at(node, out, t)
             else:
-                self._index.delete(node)
-        slots = self._members.slots
+                self._index.delete([node])
+        self._index.keep(kept, t)
+        done: list[Node] = []
+        spoken, everyone = self._spoken_beyond(), self._index.everyone
         for node in self._index.touched(slot, t):
-            out, ends = node.out, node.ends
-            if list(map(ends.get, slots)).count(out) == len(slots):  # the common case: all agree
+            agree = node.agree
+            if node.ends is None and (agree == everyone or (agree & slot and spoken(agree) <= node.vs)):
+                out = node.out  # nobody says anything else
+                if type(out) is int and out < t:
+                    done.append(node)
+                    continue
                 out = from_floor(out, t)
             else:
                 self._report_divergence(stream, node)
@@ -102,9 +107,9 @@ class R4(IndexedMerge):
             if out is not NONE:
                 self._index.set_output(node, out, t)
             else:
-                self._index.delete(node)
+                done.append(node)
+        self._index.delete(done)
         self._index.sweep(t)
-        self._floor = self._index.floor
         self._max_stable = t
         self._leader = stream
         output.append(stable)
@@ -115,10 +120,9 @@ class R4(IndexedMerge):
         Returns:
             The output's ends at or above t.
         """
-        settled, ends = node.out, node.of(slot)
+        settled, ends = node.out, from_floor(node.ends_in(slot), self._max_stable)
         if settled == ends:
             return from_floor(settled, t)
-        ends = from_floor(ends, self._max_stable)
         if isinstance(settled, int) and isinstance(ends, int):  # one event each: the general case in short
             if settled >= t <= ends:
                 return settled
@@ -153,7 +157,9 @@ class R4(IndexedMerge):
 
         Only where both reach the node's floor: what is below it is not kept.
         """
-        mine = node.of(leader.slot)
+        if node.is_undisputed(self._index.everyone):
+            return
+        mine = node.ends_in(leader.slot)
         claims: dict[StreamId, str] = {}
         agreeing = 0
         for other in self._members.streams.values():
@@ -163,10 +169,10 @@ class R4(IndexedMerge):
             start = max(leader.joins_at, other.joins_at, node.floor)
             if bound < start or node.vs >= bound:
                 continue
-            if node.of(other.slot) == mine:
+            if node.ends_in(other.slot) == mine:
                 agreeing += 1
                 continue
-            one, two = (_claim(many(node.of(stream.slot)), start, bound) for stream in (leader, other))
+            one, two = (_claim(many(node.ends_in(stream.slot)), start, bound) for stream in (leader, other))
             if one != two:
                 claims[leader.stream_id], claims[other.stream_id] = one, two
         if claims:
@@ -185,21 +191,26 @@ class R4(IndexedMerge):
         for kept in state.nodes:
             live = Counter(end for end in kept.ends if end >= self._max_stable)
             if live:
-                self._index.add(Node(kept.vs, kept.payload, self._batch, out=ends_of(live)))
+                self._index.add(Node(kept.vs, kept.payload, self._batch, ends_of(live)))
         for node in self._index.freeze_below(self._max_stable):
             self._index.freeze_at(node, node.out, self._max_stable)
 
     def _refeed_one(self, slot: int, element: Insert | Adjust) -> None:
         node = self._index.nodes.get((element.vs, element.payload))
         if isinstance(element, Adjust):
-            if node is not None and (has(node.of(slot), element.vold) or element.vold < node.floor):
+            if node is not None and (has(node.ends_in(slot), element.vold) or element.vold < node.floor):
                 self._move(node, slot, element)
             return
         if node is None:
             if element.vs < self._max_stable:
                 return
-            node = self._index.add(Node(element.vs, element.payload, self._batch))
+            node = self._index.add(Node(element.vs, element.payload, self._batch, NONE))
         self._index.increment(node, slot, element.ve)
+
+
+def _is_beyond(ends: Ends | None, t: int) -> bool:
+    """Tell whether it is one event, with an end at or above t."""
+    return isinstance(ends, int) and ends >= t
 
 
 def _split(ends: Counter[int], t: int) -> tuple[Counter[int], Counter[int]]:

@@ -66,5 +66,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that nobody took in time."""
     nodes: int = 0
     """R3 and R4: live nodes. R2: payloads at the current vs."""
+    bytes: int = 0
+    """R3 and R4: about how much memory the live nodes take, with their payloads."""
     leader: StreamId | None = None
     """The stream whose stable moved the output last."""

@@ -195,12 +195,10 @@ class CutMaker:
     def grow(self, topic: str, partitions: int, *, at_ms: int = 0) -> list[TopicPartition]:
         """Take note of how many partitions a topic has now; return those that are new. They begin at offset 0.
 
-        Raises:
-            UsageError: it has fewer than it had.
+        A topic never loses partitions. Fewer than it had are the news of a broker that is behind: nothing is new. (One
+        that was made anew has another id, and is another feed.)
         """
         known = sum(key[0] == topic for key in self._partitions)
-        if partitions < known:
-            raise UsageError(f"topic {topic} has {partitions} partitions, it had {known}: it was made anew")
         new = [(topic, partition) for partition in range(known, partitions)]
         for key in new:
             self._begin(key, 0, at_ms, is_new=True)

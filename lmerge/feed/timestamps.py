@@ -8,10 +8,11 @@ import msgspec
 
 from lmerge.feed.definition import Source
 
-MIN_TS: Final = -62_135_596_800_000
+MIN_TS: Final = 1
 MAX_TS: Final = 253_402_300_799_999
-"""The years 1 to 9999: what Spark and `datetime` can show. A timestamp beyond is unreadable, so that sums of it with
-windows and bounds stay inside 64 bits, in microseconds too."""
+"""After 1970 began, and to the year 9999. A timestamp beyond is unreadable. Below, since Spark's watermark is 0 before
+it is anything: a replica would drop what lies there as late. Above, so that sums of it with windows and bounds stay
+inside 64 bits, in microseconds too."""
 
 _MAX_DEPTH: Final = 100
 """Nesting at which JSON is unreadable. Decoders have a limit anyway, but one that depends on the caller's stack: the
@@ -35,10 +36,10 @@ def read_timestamp(source: Source, value: bytes | None, kafka_timestamp: int) ->
 
     - The value must be a JSON object, nested at most 100 deep. Of equal keys the last one is meant.
     - A number is read exactly as it is written, with fraction and exponent (of two digits), never as a binary float,
-      converted to milliseconds and rounded down, also below zero: `1.9999` s is 1999 ms.
+      converted to milliseconds and rounded down: `1.9999` s is 1999 ms.
     - A string is read as the number that it spells; protobuf writes 64-bit integers so. Dates as text are not read.
-    - `true`, `false`, `null`, arrays, objects and a missing key are unreadable, and so is what lies outside of the
-      years 1 to 9999, or is written with more than 64 characters.
+    - `true`, `false`, `null`, arrays, objects and a missing key are unreadable, and so is what is not
+      above 0 or lies behind the year 9999, or is written with more than 64 characters.
 
     Args:
         source: the topic the row comes from.
@@ -47,7 +48,7 @@ def read_timestamp(source: Source, value: bytes | None, kafka_timestamp: int) ->
     """
     field = source.field
     if field is None:
-        return kafka_timestamp if 0 <= kafka_timestamp <= MAX_TS else None
+        return kafka_timestamp if MIN_TS <= kafka_timestamp <= MAX_TS else None
     if value is None or is_too_deep(value):
         return None
     try:

@@ -1,6 +1,6 @@
 """Reading on and on: committed records of many partitions, in the order of each, the topics in turns.
 
-The caller says where each partition begins and keeps the positions: the offset of the last record taken + 1. Nothing
+The caller says where each partition begins and keeps the positions, such as the offset of the last record + 1. Nothing
 is stored in Kafka, and no group is joined. Partitions come and go while it runs, and the others do not notice; one that
 cannot be read any more leaves by itself, with an error that names it.
 
@@ -70,10 +70,10 @@ class PartitionReader(Closing):
         self._removed: set[Partition] = set()
         # Partitions that left by themselves, until they are added again or removed.
         self._failed: dict[Partition, BrokerError] = {}
-        # By partition, the end that a poll has met last since it was added.
-        self._ended: dict[Partition, int] = {}
-        # Failures that no poll has raised yet.
-        self._failures: deque[BrokerError] = deque()
+        # By partition, the end that a poll has met last since it was added, and when by the monotonic clock.
+        self._ended: dict[Partition, tuple[int, float]] = {}
+        # Failures that no poll has raised yet, and whose they are.
+        self._failures: deque[tuple[BrokerError, Partition | None]] = deque()
 
     @property
     def partitions(self) -> frozenset[Partition]:
@@ -91,7 +91,12 @@ class PartitionReader(Closing):
 
         They may have grown since. An end tells more than the last record: what is before it may be markers.
         """
-        return dict(self._ended)
+        return {partition: end for partition, (end, _) in self._ended.items()}
+
+    def settled(self, seconds: float) -> dict[Partition, int]:
+        """Return of `ended` what was met so long ago, or longer."""
+        latest = time.monotonic() - seconds
+        return {partition: end for partition, (end, met) in self._ended.items() if met <= latest}
 
     def add(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to read partitions, each at its offset, which need not be that of a record.
@@ -132,6 +137,9 @@ class PartitionReader(Closing):
         self._removed |= gone
         for partition in partitions:
             self._failed.pop(partition, None)
+            self._ended.pop(partition, None)
+        # Whoever removes a partition that has failed knows of it: no poll need say so again.
+        self._failures = deque(each for each in self._failures if each[1] not in partitions)
 
     def poll(self, timeout_seconds: float) -> list[Record]:
         """Wait for records and return what is there, each partition's in order; empty if none came in time.
@@ -164,7 +172,7 @@ class PartitionReader(Closing):
         self._close_unused()
         while True:
             if self._failures:
-                raise self._failures.popleft()
+                raise self._failures.popleft()[0]
             taken = self._take() or self._wait(deadline)
             if taken or (deadline.passed and not self._failures):
                 return taken
@@ -204,7 +212,8 @@ class PartitionReader(Closing):
 
     def _by_partition(self, topic: str, messages: _Messages) -> dict[int, _Messages]:
         numbers = [number for name, number in self._partitions if name == topic]
-        if len(numbers) == 1:
+        # A partition that failed in this poll has left already, and records that came before its error are in here.
+        if len(numbers) == 1 and not self._failures:
             return {numbers[0]: messages}
         parts: dict[int, _Messages] = {}
         for message in messages:
@@ -228,7 +237,8 @@ class PartitionReader(Closing):
         if topic is None or partition is None:
             self._note_failure(self._edge.translate(error, f"cannot read {_show(self._partitions)}"))
         elif is_partition_end(error):
-            self._ended[topic, partition] = cast("int", message.offset())
+            if (topic, partition) in self._partitions:
+                self._ended[topic, partition] = cast("int", message.offset()), time.monotonic()
         elif (topic, partition) in self._partitions:
             fact = f"cannot read {topic}/{partition} at offset {message.offset()}"
             self._note_failure(self._edge.translate(error, fact), (topic, partition))
@@ -240,7 +250,7 @@ class PartitionReader(Closing):
         if partition is not None:
             self.remove(partition)
             self._failed[partition] = failure
-        self._failures.append(failure)
+        self._failures.append((failure, partition))
 
 
 def _offsets(messages: _Messages) -> Sequence[int]:

@@ -18,6 +18,9 @@ _COMMON: Final[dict[str, Any]] = {
 }
 
 _PRODUCER: Final[dict[str, Any]] = {
+    # The topic decides what is too large. With the default of 1,000,000 what one topic took might not go into another
+    # with the same settings. Batches stay below 1 MB, by `batch.size`.
+    "message.max.bytes": 16_777_216,
     # How long a topic may be unknown before its records fail: the default of 30 s outlives the transaction, which
     # then reports a time-out instead of the missing topic.
     "topic.metadata.propagation.max.ms": 2_000,
@@ -135,6 +138,11 @@ class KafkaSettings(msgspec.Struct, frozen=True):
             "transactional.id": transactional_id,
             "transaction.timeout.ms": self.transaction_timeout_ms,
         }
+
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest record that a producer takes, whatever its topic would."""
+        return int({**_PRODUCER, **self.client}["message.max.bytes"])
 
     def tail(self) -> dict[str, Any]:
         """Give the settings of a consumer that looks at the end of partitions now and then.

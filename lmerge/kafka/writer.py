@@ -151,14 +151,27 @@ class TransactionalWriter(Closing):
             RebuildError: the queue did not empty within the transaction's timeout.
             UsageError: outside of a transaction, or headers without a record to carry them.
         """
-        _, outbox = self._require("write", State.OPEN)
-        if partition < 0:
-            raise UsageError(f"partition {partition} of topic {topic}: partitions are counted from 0")
         messages: list[dict[str, Any]] = [
             {"value": value} if key is None else {"key": key, "value": value} for key, value in records
         ]
         if last_headers and not messages:
             raise UsageError(f"headers without a record: nothing to write to {topic}/{partition}")
+        self._put(topic, partition, messages, last_headers)
+
+    def write_values(self, topic: str, partition: int, values: Iterable[bytes]) -> None:
+        """Write records without keys, as `write` does, at less cost for each.
+
+        Raises:
+            StopError: as `write`.
+            RebuildError: as `write`.
+            UsageError: outside of a transaction.
+        """
+        self._put(topic, partition, [{"value": value} for value in values])
+
+    def _put(self, topic: str, partition: int, messages: list[dict[str, Any]], last_headers: Headers = ()) -> None:
+        _, outbox = self._require("write", State.OPEN)
+        if partition < 0:
+            raise UsageError(f"partition {partition} of topic {topic}: partitions are counted from 0")
         self._state = State.FAILED  # until all are taken: half of a batch must not be committed
         fact = self._cannot(f"write to {topic}/{partition}")
         outbox.put(fact, topic=topic, partition=partition, messages=messages, last_headers=last_headers)

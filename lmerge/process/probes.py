@@ -7,6 +7,7 @@ GET /metrics    Prometheus' text format
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Self
@@ -91,11 +92,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer."""
         make = self.pages.get(self.path.partition("?")[0])
         page = _Page(404, "application/json", b'{"status":"no such page"}') if make is None else make()
-        self.send_response(page.code)
-        self.send_header("Content-Type", page.kind)
-        self.send_header("Content-Length", str(len(page.body)))
-        self.end_headers()
-        self.wfile.write(page.body)
+        with suppress(ConnectionError):  # who asked did not wait, as Prometheus does not for ever
+            self.send_response(page.code)
+            self.send_header("Content-Type", page.kind)
+            self.send_header("Content-Length", str(len(page.body)))
+            self.end_headers()
+            self.wfile.write(page.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name that http.server gives
         """Say nothing: a probe every few seconds is no event."""

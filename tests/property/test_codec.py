@@ -99,6 +99,7 @@ def test_random_bytes_yield_an_error_or_an_element_and_no_other_exception(long: 
         b'{"kind":"stable","vc":11}',
         b'{"kind":"hello","v":1,"replica":"r","incarnation":3,"joins_at":17,"feed":"f","properties":{},"plan":"p"}',
         b'{"kind":"skip","before":5}',
+        b'{"kind":"skip","before":5,"cuts":2,"rows":40}',
     ]
     outcomes = {"element": 0, "error": 0}
     for _ in range(1_000_000 if long else 100_000):

@@ -243,9 +243,11 @@ def test_whatever_happens_at_once_promises_hold_and_every_row_is_accounted_for(r
 @pytest.mark.parametrize("spoke", [False, True], ids=["from the first row on", "after a pause"])
 @pytest.mark.parametrize("order", [*permutations(range(3))], ids=str)
 def test_a_backlog_of_an_hour_read_one_partition_after_the_other_makes_no_row_late(
-    order: tuple[int, ...], spoke: bool
+    *, order: tuple[int, ...], spoke: bool, long: bool
 ) -> None:
     """The cuts come while the first partition is an hour ahead of the last; in a pause, tau is that of before."""
+    if not long and order not in {(1, 0, 2), (2, 1, 0)}:
+        pytest.skip("in the short run two orders stand for all")
     rng = random.Random(11)
     disorder_ms, hour_ms = 2_000, 3_600_000
     times = {p: [1_000 * n + rng.randrange(disorder_ms) for n in range(3_600)] for p in order}

@@ -19,6 +19,7 @@ WIRE: list[tuple[bytes, Element]] = [
         Hello(replica="r1", incarnation=0),
     ),
     (b'{"kind":"skip","before":1700000000000}', Skip(1_700_000_000_000)),
+    (b'{"kind":"skip","before":1700000000000,"cuts":14,"rows":3500}', Skip(1_700_000_000_000, 14, 3_500)),
 ]
 
 
@@ -127,6 +128,10 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "hello without joins_at": (H.replace(b'"joins_at":17,', b""), "missing required field `joins_at`"),
     "hello with a field twice": (H[:-1] + b',"plan":"q"}', "duplicate key 'plan'"),
     "hello with properties of another type": (H.replace(b"{}", b"[]"), "at `$.properties`"),
+    "less than nothing not read": (
+        b'{"kind":"skip","before":5,"cuts":-1,"rows":0}',
+        "Expected `int` >= 0 - at `$.cuts`",
+    ),
     "skip to infinity": (b'{"kind":"skip","before":null}', "Expected `int`, got `null` - at `$.before`"),
 }
 

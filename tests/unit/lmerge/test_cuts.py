@@ -134,9 +134,11 @@ def test_a_new_partition_must_speak_before_the_first_promise() -> None:
     assert cuts.cut(now_ms=0).heartbeat.tau is None
 
 
-def test_a_topic_that_lost_partitions_was_made_anew() -> None:
-    with pytest.raises(UsageError, match="bids has 1 partitions, it had 2"):
-        maker(2).grow("bids", 1)
+def test_fewer_partitions_are_the_news_of_a_broker_that_is_behind() -> None:
+    cuts = maker(2)
+    assert cuts.grow("bids", 1) == []
+    assert not cuts.changed
+    assert len(cuts.positions) == 2
 
 
 def test_a_successor_goes_on_from_the_last_heartbeat() -> None:

@@ -33,6 +33,7 @@ from lmerge import INFINITY, MINUS_INFINITY, Adjust, Element, Hello, Insert, Ski
         (lambda: Hello(replica="r", incarnation=1, joins_at=INFINITY), "an instant or MINUS_INFINITY"),
         (lambda: Skip(MINUS_INFINITY), "a finite instant"),
         (lambda: Skip(INFINITY), "a finite instant"),
+        (lambda: Skip(5, cuts=1, rows=-1), "cannot be negative"),
     ],
 )
 def test_an_element_that_makes_no_sense_cannot_be_made(make: Callable[[], Element], why: str) -> None:

@@ -184,15 +184,17 @@ def test_no_feed_id_without_the_id_of_every_topic(missing: str) -> None:
     ("unit", "text", "ts"),
     [
         ("ms", "1700000000123", 1_700_000_000_123),
-        ("ms", "-1", -1),
-        ("ms", "0", 0),
+        ("ms", "-1", None),
+        ("ms", "0", None),
         ("s", "1700000000", 1_700_000_000_000),
         ("us", "1700000000123999", 1_700_000_000_123),
-        ("us", "-1", -1),  # rounded down
+        ("us", "-1", None),  # rounded down
+        ("us", "999", None),  # rounded down to 0, which Spark's watermark is before it is anything
+        ("us", "1000", 1),
         ("ns", "1700000000123999999", 1_700_000_000_123),
         ("ms", "1700000000123.9", 1_700_000_000_123),
         ("s", "1.9999", 1_999),
-        ("s", "-1.9991", -2_000),
+        ("s", "-1.9991", None),
         ("s", "1700000000.123", 1_700_000_000_123),  # as a binary float it would be …122
         ("ms", "1.7e12", 1_700_000_000_000),
         ("ms", "17E+11", 1_700_000_000_000),
@@ -243,6 +245,6 @@ def test_what_surrounds_the_field_is_read_by_the_rule(value: bytes | None, ts: i
     assert read_timestamp(BIDS, value, 99) == ts
 
 
-@pytest.mark.parametrize(("kafka", "ts"), [(5, 5), (0, 0), (-1, None), (MAX_TS + 1, None)])
+@pytest.mark.parametrize(("kafka", "ts"), [(5, 5), (1, 1), (0, None), (-1, None), (MAX_TS + 1, None)])
 def test_kafkas_own_timestamp_needs_no_value(kafka: int, ts: int | None) -> None:
     assert read_timestamp(Source(topic="bids", time="kafka", disorder_ms=0), None, kafka) == ts

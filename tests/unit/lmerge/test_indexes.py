@@ -1,14 +1,18 @@
 """EndIndex under random actions against a plain list, and that broken indexes are noticed."""
 
 import random
+import tracemalloc
 
 import pytest
 
-from lmerge import INFINITY
+from lmerge import INFINITY, Adjust, Insert, Stable, reconstitute
+from lmerge.create import create
 from lmerge.divergence import Claim, Kind, claim, contradict
 from lmerge.ends import EndIndex
 from lmerge.in2t import In2T, Node
+from lmerge.indexed import IndexedMerge
 from lmerge.membership import Stream
+from lmerge.top_tier import MAX_DEPARTED
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,19 +52,34 @@ def test_stale_entries_and_second_ones_do_not_pile_up() -> None:
 
 def test_a_node_that_is_missing_from_the_index_is_noticed() -> None:
     index = In2T()
-    index.admit(0)
-    node = index.add(Node(5, "A", 1, out=20, ends={0: 15}))
+    slot = index.admit()
+    node = index.add(Node(5, "A", 1, 20, ends={slot: 15}))
     index.check_invariants()
-    (node,) = index.freeze_below(10)
-    index.keep(node)
+    index.keep(index.freeze_below(10))
     index.check_invariants()
-    node.ends[0] = 12  # behind the index's back
+    node.ends = {slot: 12}  # behind the index's back
     with pytest.raises(AssertionError):
         index.check_invariants()
 
 
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+def test_a_slot_is_used_again_and_says_nothing_of_who_had_it_before(algorithm: str) -> None:
+    merge = create(algorithm)
+    assert isinstance(merge, IndexedMerge)
+    merge.attach("stays")
+    assert merge.process("stays", [Insert("A", 5, 20), Insert("B", 5, 20)])
+    for number in range(5 * MAX_DEPARTED):
+        merge.attach(number)
+        assert merge.process(number, [Insert("A", 5, 20), Insert("B", 5, 10)]) == []  # one agrees, one does not
+        merge._index.check_invariants()
+        merge.detach(number)
+    assert max(merge._index.nodes[5, "A"].claims()) <= 1 << MAX_DEPARTED + 1
+    merge.attach("last")
+    assert merge.process("last", [Stable(6)]) == [Adjust("A", 5, 20, 5), Adjust("B", 5, 20, 5), Stable(6)]
+
+
 def stream(own_stable: int) -> Stream:
-    result = Stream("s", 0, 0)
+    result = Stream("s", 0)
     result.own_stable = own_stable
     return result
 
@@ -103,3 +122,37 @@ ALIVE_8, ALIVE_9 = Claim(Kind.ALIVE, 8), Claim(Kind.ALIVE, 9)
 def test_which_claims_contradict_each_other(one: Claim | None, other: Claim | None, expected: bool) -> None:
     assert contradict(one, other) is expected
     assert contradict(other, one) is expected
+
+
+def test_what_a_stream_that_has_left_said_of_several_events_is_not_waited_for() -> None:
+    merge = create("R4")
+    merge.attach("a")
+    merge.attach("b")
+    out = merge.process("a", [Insert("A", 5, 25)])
+    out += merge.process("b", [Insert("A", 5, 20), Insert("A", 5, 30)])
+    merge.detach("b")
+    out += merge.process("a", [Stable(10), Stable(26)])
+    assert reconstitute(out) == reconstitute([Insert("A", 5, 25), Stable(26)])
+    assert isinstance(merge, IndexedMerge)
+    merge._index.check_invariants()
+
+
+@pytest.mark.parametrize("algorithm", ["R3", "R4"])
+@pytest.mark.parametrize("payload_bytes", [40, 1_000])
+def test_the_memory_of_live_events_is_estimated(algorithm: str, payload_bytes: int) -> None:
+    merge = create(algorithm)
+    for name in ("a", "b"):
+        merge.attach(name)
+    assert merge.stats().bytes == 0
+    tracemalloc.start()
+    try:
+        events = [Insert(b"%0*d" % (payload_bytes, n), 10**12 + n, 2 * 10**12 + n) for n in range(5_000)]
+        for name in ("a", "b"):
+            merge.process(name, [*events, Stable(15 * 10**11)])
+        del events
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used * 0.7 < merge.stats().bytes < used * 1.3
+    merge.process("a", [Stable(INFINITY)])
+    assert merge.stats().bytes == 0

@@ -31,6 +31,8 @@ def test_a_policy_is_written_as_names(text: str, policy: OutputPolicy) -> None:
         ("quorum(.)", "unknown policy"),
         ("quorum(1.2.3)", "unknown policy"),
         ("quorum(1.5)", "a whole number of inputs, or a fraction"),
+        pytest.param(f"quorum({'9' * 310})", "a whole number of inputs, or a fraction", id="quorum of infinity"),
+        pytest.param(f"lagging({'9' * 5_000})", "unknown policy", id="more digits than Python reads"),
         ("fully_frozen,eager", "never adjusted"),
     ],
 )

@@ -32,6 +32,12 @@ def test_readers_read_what_is_committed_and_never_jump() -> None:
     assert settings.consumer("group")["group.id"] == "group"
 
 
+def test_a_producer_takes_whatever_a_topic_does() -> None:
+    assert KafkaSettings("one:1").max_message_bytes > 1_048_588, "what brokers take by default"
+    tuned = KafkaSettings("one:1", client={"message.max.bytes": "20000000"})
+    assert int(tuned.producer("id")["message.max.bytes"]) == tuned.max_message_bytes == 20_000_000
+
+
 def test_producers_are_transactional() -> None:
     config = KafkaSettings("one:1", transaction_timeout_ms=5_000).producer("m/0")
     assert config["transactional.id"] == "m/0"
