@@ -12,6 +12,7 @@ from services.cli.merge import merge
 from services.cli.merges import delete, merges
 from services.cli.status import status
 from services.cli.tail import tail
+from services.cli.token import token
 from services.cli.topics import topics
 
 
@@ -25,6 +26,7 @@ for command in (
     *(merge, certify, compare, infer),
     *(merges, apply, delete, status, tail, topics),
     *(attach, detach, pause, resume, fast_forward, release),
+    token,
 ):
     cli.add_command(command)
 

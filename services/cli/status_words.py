@@ -69,6 +69,7 @@ def _row(name: str, lanes: list[dict[str, Any] | None], leads: Counter[str], cou
     stables = [lane["stable"] for lane in seen if lane["stable"] is not None]
     lags = [lane["lag_ms"] for lane in seen if lane["lag_ms"] is not None]
     reason = next((lane["reason"] for lane in seen if lane["membership"] == worst and lane["reason"]), "")
+    reason = reason or _skipped(seen)
     led = leads.get(name, 0)
     return (
         name,
@@ -78,6 +79,17 @@ def _row(name: str, lanes: list[dict[str, Any] | None], leads: Counter[str], cou
         "" if not led else "all" if led == count else f"{led} of {count}",
         reason,
     )
+
+
+def _skipped(lanes: list[dict[str, Any]]) -> str:
+    """Say how far an input has skipped, and what it did not have to read; all lanes are told the same."""
+    skipped = [lane for lane in lanes if lane["skipped_to"] is not None]
+    if not skipped:
+        return ""
+    last = max(skipped, key=lambda lane: int(lane["skipped_to"]))
+    cuts, rows = last["skipped_cuts"], last["skipped_rows"]
+    not_read = f", at most {rows:,} rows in {cuts:,} cuts not read" if cuts else ""
+    return f"skipped what ends before {show_stable(last['skipped_to'])}{not_read}"
 
 
 def _worst(lanes: list[dict[str, Any]]) -> str:

@@ -5,14 +5,14 @@ counted, is counted by each process since it began.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lmerge.feed import Cut, Heartbeat
+from lmerge.feed import Cut, Heartbeat, UnsafeRule
 
 _SECONDS: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 60)
 
@@ -58,6 +58,13 @@ class Metrics(Collector):
             registry=self.registry,
         )
 
+        # Shown as 0 from the start, so that the first one is seen as a change.
+        self.take_overs.labels(feed)
+        for event in ("fenced", "taking_over_again"):
+            self.failures.labels(feed, event)
+        for rule in get_args(UnsafeRule):
+            self.unsafe_moves.labels(feed, rule)
+
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(f"lmerge_feed_{name}", meaning, ["feed", *labels], registry=self.registry)
 
@@ -66,8 +73,7 @@ class Metrics(Collector):
         for topic, counts in cut.counts.items():
             self.rows.labels(self._feed, topic).inc(counts.rows)
             for reason, number in counts.left_out.items():
-                if number:
-                    self.left_out.labels(self._feed, topic, reason).inc(number)
+                self.left_out.labels(self._feed, topic, reason).inc(number)
         for rule in cut.unsafe:
             self.unsafe_moves.labels(self._feed, rule).inc()
 

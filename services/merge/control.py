@@ -82,6 +82,9 @@ class Control:
                 except (Fenced, RebuildError) as error:
                     self._drop_writer()
                     last: BrokerError = error
+                except BrokerError:  # a new writer is made for the next change: this one may be broken
+                    self._drop_writer()
+                    raise
             raise last
 
     def close(self) -> None:
@@ -108,9 +111,8 @@ class Control:
 
     def _fenced_writer(self) -> Writer:
         if self._writer is None:
-            writer = Writer(self._settings, self._topic)
-            writer.fence()
-            self._writer = writer
+            self._writer = Writer(self._settings, self._topic)
+            self._writer.fence()
             self._reader.require_decided(self._topic, 0)
         self._catch_up()
         return self._writer
@@ -123,9 +125,9 @@ class Control:
         for batch in self._reader.read_range(self._topic, 0, start=self._offset, end=end):
             for record in batch:
                 apply(desired, record)
-        self._offset = end
         if desired != self._desired:
             self._desired = MappingProxyType(desired)
+        self._offset = end  # last: who sees it may rely on what is wanted
 
     def _drop_writer(self) -> None:
         if self._writer is not None:

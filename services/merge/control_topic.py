@@ -55,7 +55,8 @@ def apply(desired: dict[str, Desired], record: Record) -> None:
                 f"{where}: the definition of merge {name} has version {version}, and this process knows {VERSION}: "
                 "upgrade every process before a new kind of definition is used"
             )
-        desired[name] = Desired.model_validate_json(record.value)
+        # A newer process may have written more: what matters to those who do not know it comes with a higher version.
+        desired[name] = Desired.model_validate_json(record.value, extra="ignore")
     except (ValidationError, msgspec.DecodeError) as error:
         raise UnreadableControl(f"{where}: no definition of a merge: {error}") from error
 

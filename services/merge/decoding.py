@@ -8,7 +8,7 @@ when the younger is full. A laggard finds nothing there and pays a tenth more.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from lmerge import Element
+from lmerge import Adjust, Element, Insert
 from lmerge.codec import decode_batch
 from lmerge.errors import MalformedRecord
 
@@ -18,6 +18,9 @@ GENERATION: Final = 4_096
 MAX_BYTES: Final = 1_024
 """Records that are larger are not remembered, so that a lane's memory is at most some 10 MB."""
 
+GROWTH: Final = 8
+"""A canonical payload has at most so many times the bytes of its record: a number such as 1e20 becomes 21 digits."""
+
 
 class Decoder:
     """Decodes the records of one lane."""
@@ -26,31 +29,57 @@ class Decoder:
         self._young: dict[bytes | None, Element] = {}
         self._old: dict[bytes | None, Element] = {}
 
-    def decode(self, values: Sequence[bytes | None]) -> tuple[list[Element], MalformedRecord | None]:
-        """Decode records up to the first malformed one, as `lmerge.codec.decode_batch` does."""
-        young, old = self._young.get, self._old.get
-        found = [young(value) or old(value) for value in values]
+    def decode(
+        self, values: Sequence[bytes | None], *, most: int | None = None
+    ) -> tuple[list[Element], MalformedRecord | None]:
+        """Decode records up to the first malformed one, as `lmerge.codec.decode_batch` does.
+
+        Args:
+            values: the records.
+            most: how many bytes a payload may have; one with more counts as malformed. None: any.
+        """
+        found = list(map(self._young.get, values))
         if all(found):  # elements are never false; `None in` would compare each with None
             return found, None  # type: ignore[return-value]
+        if any(found):
+            old = self._old.get
+            found = [element or old(value) for element, value in zip(found, values, strict=True)]
+        else:
+            found = list(map(self._old.get, values))
+        if not any(found):  # the first input that brings them
+            return self._decode(values, most)
         missing = [value for value, element in zip(values, found, strict=True) if element is None]
-        decoded, error = decode_batch(missing)
-        self._remember(missing[: len(decoded)], decoded)
-        if len(missing) == len(values):
-            return decoded, error
+        decoded, error = self._decode(missing, most)
         fresh = iter(decoded)
-        elements: list[Element] = []
-        for index, element in enumerate(found):
-            known = element or next(fresh, None)
-            if known is None:
-                assert error is not None
-                return elements, MalformedRecord(index, error.reason)
-            elements.append(known)
-        return elements, None
+        if error is None:
+            return [element or next(fresh) for element in found], None
+        place = [index for index, element in enumerate(found) if element is None][error.index]
+        return [element or next(fresh) for element in found[:place]], MalformedRecord(place, error.reason)
 
-    def _remember(self, values: list[bytes | None], elements: list[Element]) -> None:
+    def _decode(self, values: Sequence[bytes | None], most: int | None) -> tuple[list[Element], MalformedRecord | None]:
+        decoded, error = decode_batch(values)
+        largest = self._remember(values[: len(decoded)], decoded)
+        if most is not None and largest * GROWTH > most:
+            return _up_to_too_large(decoded, error, most)
+        return decoded, error
+
+    def _remember(self, values: Sequence[bytes | None], elements: Sequence[Element]) -> int:
+        """Remember records but large ones; return the size of the largest."""
         if len(self._young) + len(elements) > GENERATION:
             self._old, self._young = self._young, {}
         pairs: Iterable[tuple[bytes | None, Element]] = zip(values, elements, strict=True)
-        if max(map(len, values), default=0) > MAX_BYTES:  # type: ignore[arg-type]  # what was decoded has a value
+        largest = max(map(len, values), default=0)  # type: ignore[arg-type]  # what was decoded has a value
+        if largest > MAX_BYTES:
             pairs = ((value, element) for value, element in pairs if len(value or b"") <= MAX_BYTES)
         self._young.update(pairs)
+        return largest
+
+
+def _up_to_too_large(
+    elements: list[Element], error: MalformedRecord | None, most: int
+) -> tuple[list[Element], MalformedRecord | None]:
+    for index, element in enumerate(elements):
+        if isinstance(element, Insert | Adjust) and (size := len(element.payload)) > most:  # type: ignore[arg-type]
+            reason = f"its payload has {size:,} bytes, and the merged topic takes {most:,} (max.message.bytes)"
+            return elements[:index], MalformedRecord(index, reason)
+    return elements, error

@@ -20,11 +20,17 @@ Instant = Annotated[int, Field(gt=-(2**62), lt=2**62)]
 """A point of application time, in milliseconds."""
 
 VERSION = 1
-"""Of the documents in `lmerge.control`. A newer one is refused by an older process, so upgrade all before using it."""
+"""Of the documents in `lmerge.control`. A newer one is refused by an older process, so upgrade all before using it.
+
+A field that older processes may ignore is added without a new version; one that they must not needs one.
+"""
 
 
 class Model(BaseModel):
-    """An immutable value; a field that it does not have is refused, so that a typing error is not silent."""
+    """An immutable value; a field that it does not have is refused, so that a typing error is not silent.
+
+    What is read from `lmerge.control` may have more fields (`control_topic`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -4,23 +4,14 @@ A signal rests on the lane's own stable and is written in the same transaction, 
 `before` is frozen in the output: it cannot matter any more, whatever dies next (F2).
 """
 
+from typing import Final
+
 import msgspec
 
 from lmerge import INFINITY
 
-
-class Signal(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fast-forward"):
-    """What a replica reads on `<m>.feedback`."""
-
-    id: str
-    input: str
-    partition: int
-    before: int
-
-
-def encode(signal: Signal) -> bytes:
-    """Return the value of a signal on the feedback topic."""
-    return msgspec.json.encode(signal)
+AGAIN_INTERVALS: Final = 10
+"""After so many intervals a laggard is told again what it was told: it may have been restarted, and have missed it."""
 
 
 def may_skip_to(stable: int, *, normal_form: bool, cut_every_ms: int | None) -> int | None:
@@ -46,13 +37,14 @@ def is_due(told: Told, *, stable: int, own_stable: int, lag_ms: int, interval_ms
     """Tell whether an input has to be told to skip ahead.
 
     One that lags by more than `lag_ms` is told once. It is told again when it lags so much after it had caught up to
-    half of that, or when there is as much more to skip: never twice within the interval.
+    half of that, when there is as much more to skip, or after a while: never twice within the interval.
     """
     if stable == INFINITY or stable - own_stable <= lag_ms:
         return False
-    if told.at_ms and now_ms - told.at_ms < interval_ms:
+    waited_ms = now_ms - told.at_ms
+    if told.at_ms and waited_ms < interval_ms:
         return False
-    return told.before is None or stable - told.before > lag_ms // 2
+    return told.before is None or stable - told.before > lag_ms // 2 or waited_ms >= AGAIN_INTERVALS * interval_ms
 
 
 def has_caught_up(*, stable: int, own_stable: int, lag_ms: int) -> bool:

@@ -3,6 +3,7 @@
     follow     what is wanted: inputs come, go, are held or released
     reads      what is to be read, and from where
     take       records of one input: sought, re-fed or merged (`lane_input`)
+    met_end    all of one input was read
     prepare    the next transaction: merged elements, signals to laggards, the lane record
     committed  it is durable
 
@@ -13,36 +14,31 @@ record (`recovery`). What an input does wrong stops that input and no other.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, Violation
+from lmerge import INFINITY, MINUS_INFINITY, Divergence, Element, Hello, Skip, Violation
 from lmerge.codec import encode_batch
 from lmerge.errors import IllegalElement, UsageError
 from lmerge.facts import Dropped, Fact, Joined
+from lmerge.signals import Signal
 from lmerge.state import MergeState, StreamState
 from services.merge import feedback
 from services.merge.decoding import Decoder
 from services.merge.definitions import Attachment
-from services.merge.feedback import Signal, Told
+from services.merge.feedback import Told
 from services.merge.lane_config import LaneConfig
-from services.merge.lane_input import NONE, Input, Values, finite, hellos, search
-from services.merge.lane_record import VERSION, Counts, InputRecord, LaneRecord, Sample, Seek, Stop
+from services.merge.lane_input import NONE, Input, Values, begin_without_hello, finite, hellos, looks_like_hello, search
+from services.merge.lane_notes import LaneNotes, shortened, shortened_plan
+from services.merge.lane_record import VERSION, InputRecord, LaneRecord, Seek, Stop
 from services.merge.safe_points import Note, SafePoints
 
-MAX_SAMPLES: Final = 5
-"""Contradictions kept in the lane record, the last ones, for people to look at; the counter goes on."""
+FRAMING_BYTES: Final = 512
+"""What a record of the merged topic has beside its payload, at most: an adjust's fields, a run's label, Kafka's own."""
 
-MAX_SAMPLE_BYTES: Final = 200
-"""How much of a payload is shown."""
+POSITIONS_MS: Final = 200
+"""Positions alone wait for so long: of n inputs that agree, n - 1 put out nothing, and their transactions would cost a
+broker more than all the others (RS 2). A successor reads a little more again."""
 
 IDLE_MS: Final = 3_000
 """A lane commits at least so often, so that everyone sees that it is owned, and a re-feed stays short (RS 2)."""
-
-
-class Happening(NamedTuple):
-    """Something that an operator would like to read in the log."""
-
-    kind: str
-    input: str
-    text: str
 
 
 class Prepared(NamedTuple):
@@ -65,27 +61,21 @@ class Lane:
         self.inputs: dict[str, Input] = {}
         self.merge = config.new_merge()
         self._decoder = Decoder()
-        self.happenings: list[Happening] = []
-        """What happened since the caller emptied it."""
+        self.notes = LaneNotes()
         self.moved: set[str] = set()
         """Inputs whose reading has to begin anew at another offset; the caller empties it."""
-        self.signals = 0
-        self.leader_changes = 0
-        self.divergences = 0
-        self.samples: tuple[Sample, ...] = ()
-        # What was put out before this lane was made anew, and who led when it was last committed.
-        self._out = Counts()
-        self._leader: str | None = None
+        self.max_record_bytes: int | None = None
+        """The largest record that the merged topic takes; None: any."""
         self._pending: list[Element] = []
         self._signals: list[Signal] = []
         self._batch = 0
         self._safe = SafePoints(Note(0, {}, 0, 0))
-        # R2: where in the merged topic the events with the largest vs begin, and that vs.
-        self._vs_began = 0
+        # R2: where in the merged topic the events with the largest vs begin, since when, and that vs.
+        self._vs_began = self._vs_began_ms = 0
         self._max_vs = MINUS_INFINITY
-        self._changed = False
+        # Something that others want to see at once; or only that elements were taken, which put out nothing.
+        self._changed = self._advanced = False
         self._committed_at_ms = 0
-        self._output_at_ms = 0
 
     def open(self) -> None:
         """Begin the merged stream: it says where it is complete from, so that it can be merged itself (RS 5.6).
@@ -108,10 +98,8 @@ class Lane:
         self._batch = record.batch + 1
         safe = {each.attachment: each.safe for each in record.inputs.values()}
         self._safe = SafePoints(Note(self._batch, safe, record.merged_safe, record.safe_at_ms))
-        self._vs_began, self._max_vs = record.merged_safe, state.max_vs
-        self.signals, self.divergences, self.samples = record.signals, record.divergences, record.samples
-        self._out, self._leader, self.leader_changes = record.out, record.leader, record.leader_changes
-        self._output_at_ms = record.output_at_ms
+        self._vs_began, self._vs_began_ms, self._max_vs = record.merged_safe, record.safe_at_ms, state.max_vs
+        self.notes.resume(record)
         self.inputs = inputs
         self.merge.begin_batch(self._batch)
         self.merge.load(state)
@@ -136,24 +124,24 @@ class Lane:
         """Attach an input whose topic holds records from `low` on; `until` is the offset after its last record.
 
         Its newest incarnation is looked for first; where the topic is empty, its first record is awaited, since that
-        may be a hello. A topic without any hello is complete only if it begins with its first record, or if the attach
-        call says where it is complete from (RS 5.5).
+        may be a hello.
         """
         definition = wanted.definition
         joins_at = MINUS_INFINITY if definition.joins_at is None else definition.joins_at
-        begin = low if low == 0 or definition.joins_at is not None else None
         state = Input(wanted.attachment, definition.topic, low, low, topic_id, joins_at, form=self.config.new_form())
         state.paused = wanted.paused
         state.handled = _standing(wanted)
-        state.seek = Seek(until, begin)
+        state.seek = Seek(until, begin_without_hello(definition, low))
         self.inputs[name] = state
         self.moved.add(name)  # its topic may be being read, for one who was detached in the same moment
         self._changed = True
+        self._happen("attached", name, f"its topic {definition.topic} is read from offset {low} on")
 
     def attach_missing(self, name: str, wanted: Attachment, reason: str) -> None:
         """Attach an input whose topic cannot be read."""
         gap = Stop("gap", reason)
         self.inputs[name] = Input(wanted.attachment, wanted.definition.topic, 0, 0, stop=gap, handled=_standing(wanted))
+        self._happen("attached", name, f"its topic {wanted.definition.topic} cannot be read")
         self._happen("gap", name, reason)
 
     def detach(self, name: str) -> None:
@@ -163,6 +151,7 @@ class Lane:
             self.merge.detach(name)
         self.moved.discard(name)
         self._changed = True
+        self._happen("detached", name, "by order; what it has said stays")
 
     def gap(self, name: str, reason: str, *, low: int | None = None, until: int = 0) -> None:
         """Let go of an input whose records are gone: it would look complete and is not (RS 4.7).
@@ -186,6 +175,9 @@ class Lane:
         if state.paused != wanted.paused:
             state.paused = wanted.paused
             self._changed = True
+            if state.backlog.offsets:  # nothing new of it is merged during a pause: it is read again after
+                state.backlog, state.cursor = NONE, state.position
+                self.moved.add(name)
         forward, release = wanted.fast_forward, wanted.release
         if forward is not None and forward.id not in state.handled and self._may_skip(forward.before):
             _note_handled(state, wanted, forward.id)
@@ -199,14 +191,18 @@ class Lane:
         return bound is not None and before <= bound
 
     def _release(self, name: str, *, skip_record: bool) -> None:
-        """Lift a quarantine: going on at the present position would not be sound (RS 5.7)."""
+        """Lift a quarantine: going on at the present position would not be sound (RS 5.7).
+
+        Nor would it be to leave out a hello: what follows it would be merged into the incarnation before, or be taken
+        for complete. Whatever the order says, the next hello is awaited then.
+        """
         state = self.inputs[name]
         stop = state.stop
         if stop is None:
             return
         if stop.kind == "gap":
             self.detach(name)  # the topic may be there again: attach it anew
-        elif skip_record:
+        elif skip_record and not stop.at_hello:
             state.skipped += () if stop.offset is None else (stop.offset,)
             state.form = self.config.new_form()
             state.stop, state.seek = None, Seek(state.start + 1, state.start)
@@ -258,6 +254,20 @@ class Lane:
                 self._merge(name, records)
         self._let_held_go_on()
 
+    def met_end(self, name: str, end: int) -> None:
+        """Note that all was read that was committed before an offset: behind the last record come markers only.
+
+        If retention empties the topic of an idle input, these go too, and nothing is lost with them.
+        """
+        state = self.inputs[name]
+        if not state.is_wanted or name in self.moved or state.cursor >= end:
+            return
+        if state.cursor < state.position <= end:
+            state.cursor = state.position
+            self._refed(name, [])
+        if state.cursor == state.position:
+            state.go_to(end)
+
     def _search(self, name: str, seek: Seek, records: Values) -> None:
         state = self.inputs[name]
         state.go_to(records.offsets[-1] + 1)
@@ -290,8 +300,10 @@ class Lane:
         again = Values(records.offsets[:known], records.values[:known]).without(state.skipped)
         elements, error = self._decoder.decode(again.values)
         assert error is None, "what was taken before can be decoded"
-        if known:
-            state.cursor = records.offsets[known - 1] + 1
+        if known < len(records.offsets):
+            state.cursor = state.position  # between the last of them and what is new there were markers only
+        else:
+            state.cursor = records.offsets[-1] + 1
         formed = self._formed(state, elements)
         if state.cursor >= state.position:
             self._refed(name, formed)
@@ -316,21 +328,24 @@ class Lane:
         state = self.inputs[name]
         end = records.offsets[-1] + 1
         records = records.without(state.skipped)
-        elements, malformed = self._decoder.decode(records.values)
+        most = None if self.max_record_bytes is None else self.max_record_bytes - FRAMING_BYTES
+        elements, malformed = self._decoder.decode(records.values, most=most)
         begin = 0
         for place in [*hellos(elements), len(elements)]:
-            if not self._process(name, elements[begin:place], records.since(begin)):
+            some = elements if place - begin == len(elements) else elements[begin:place]
+            if not self._process(name, some, records.since(begin)):
                 return
             if place < len(elements) and (verdict := self.config.why_refused(elements[place])):
                 state.go_to(records.offsets[place])
-                self._stop(name, Stop("quarantined", verdict, records.offsets[place]))
+                self._stop(name, Stop("quarantined", verdict, records.offsets[place], at_hello=True))
                 return
             begin = place
         state.go_to(end)
         if malformed is not None:
             bad = records.offsets[malformed.index]
             state.go_to(bad)
-            self._stop(name, Stop("quarantined", f"offset {bad}: {malformed.reason}", bad))
+            at_hello = looks_like_hello(records.values[malformed.index])
+            self._stop(name, Stop("quarantined", f"offset {bad}: {malformed.reason}", bad, at_hello))
 
     def _process(self, name: str, elements: Sequence[Element], records: Values) -> bool:
         """Merge elements between two hellos, the first of which may be one; tell whether all were taken."""
@@ -342,10 +357,15 @@ class Lane:
             taken = self.merge.consumed(name)
         else:
             taken, illegal = self._process_formed(name, elements, records)
-        self._changed = self._changed or taken > 0
+        self._advanced = self._advanced or taken > 0
+        skips = state.taken[Skip]
         state.taken.update(map(type, elements if taken == len(elements) else elements[:taken]))
         if taken and isinstance(first := elements[0], Hello):
-            state.start, state.incarnation, state.plan = records.offsets[0], first.incarnation, first.plan
+            state.start, state.incarnation = records.offsets[0], first.incarnation
+            state.plan = shortened_plan(first.plan)
+            state.skip = None
+        if state.taken[Skip] > skips:
+            self._note_skip(name, elements[:taken])
         if self.config.algorithm == "R2":
             self._note_max_vs()
         violation = self._digest(self.merge.take_facts())
@@ -367,6 +387,12 @@ class Lane:
             state.cursor = records.offsets[-1] + 1
         return False
 
+    def _note_skip(self, name: str, elements: Sequence[Element]) -> None:
+        skips = [element for element in elements if isinstance(element, Skip)]
+        skip = self.inputs[name].skip = max(skips, key=lambda skip: skip.before)
+        not_read = f"; so far it did not read {skip.cuts} cuts with {skip.rows} rows" if skip.cuts else ""
+        self._happen("skipped", name, f"it lacks what ends before {skip.before}{not_read}")
+
     def _process_formed(self, name: str, elements: Sequence[Element], records: Values) -> tuple[int, Stop | None]:
         state = self.inputs[name]
         assert state.form is not None
@@ -375,7 +401,7 @@ class Lane:
                 formed = state.form.process(element)
             except IllegalElement as error:
                 where = records.offsets[index]
-                return index, Stop("quarantined", f"offset {where}: {error}", where)
+                return index, Stop("quarantined", f"offset {where}: {error}", where, isinstance(element, Hello))
             self._pending += self.merge.process(name, formed)
         return len(elements), None
 
@@ -390,7 +416,8 @@ class Lane:
     def _note_max_vs(self) -> None:
         max_vs = self.merge.scalars().max_vs
         if max_vs != self._max_vs:
-            self._max_vs, self._vs_began = max_vs, self._safe.newest.merged_end
+            self._max_vs, newest = max_vs, self._safe.newest
+            self._vs_began, self._vs_began_ms = newest.merged_end, newest.at_ms
 
     def _digest(self, facts: Sequence[Fact]) -> Violation | None:
         violation = None
@@ -406,25 +433,21 @@ class Lane:
         return violation
 
     def _note_divergence(self, fact: Divergence) -> None:
-        self.divergences += 1
-        odd = None if fact.odd is None else str(fact.odd)
-        claims = {str(name): claim for name, claim in fact.claims.items()}
-        payload = bytes(fact.payload)[:MAX_SAMPLE_BYTES].decode(errors="replace")  # type: ignore[call-overload]
-        self.samples = (*self.samples[1 - MAX_SAMPLES :], Sample(payload, fact.vs, claims, odd))
-        text = ", ".join(f"{name}: {claim}" for name, claim in claims.items())
-        self._happen("divergence", odd or "", f"about an event that begins at {fact.vs}: {text}")
+        odd, text = self.notes.diverged(fact)
+        self._changed = True
         if self.config.quarantine_diverging and odd is not None and self.inputs[odd].is_merged:
             self._stop(odd, Stop("quarantined", f"it contradicts the majority about an event: {text}"))
 
     def _stop(self, name: str, stop: Stop) -> None:
         state = self.inputs[name]
+        stop = shortened(stop)
         state.stop = stop
         state.cursor, state.backlog = state.position, NONE
         self.merge.detach(name)
         self._happen(stop.kind, name, stop.reason)
 
     def _happen(self, kind: str, name: str, text: str) -> None:
-        self.happenings.append(Happening(kind, name, text))
+        self.notes.happen(kind, name, text)
         self._changed = True
 
     # -- transactions out
@@ -436,16 +459,13 @@ class Lane:
 
         `merged_end` is as in `begin_batch`.
         """
-        if not self._changed and not self._pending and now_ms - self._committed_at_ms < IDLE_MS:
+        longest = POSITIONS_MS if self._advanced else IDLE_MS
+        if not self._changed and not self._pending and now_ms - self._committed_at_ms < longest:
             return None
         scalars = self.merge.scalars()
         stats = self.merge.stats()
         self._signal_laggards(scalars, now_ms)
         note = self._safe_point(merged_end, now_ms)
-        leader = None if scalars.leader is None else str(scalars.leader)
-        if leader is not None and leader != self._leader:
-            self._leader = leader
-            self.leader_changes += 1
         record = LaneRecord(
             v=VERSION,
             merge_id=self.config.merge_id,
@@ -454,23 +474,20 @@ class Lane:
             owner=owner,
             max_stable=finite(scalars.max_stable),
             origin=finite(self.config.origin),
-            leader=leader,
+            leader=self.notes.led_by(scalars.leader),
             max_vs=finite(scalars.max_vs),
             emitted=scalars.emitted,
             merged_safe=self._vs_began if self.config.algorithm == "R2" else note.merged_end,
-            safe_at_ms=note.at_ms,
+            safe_at_ms=self._vs_began_ms if self.config.algorithm == "R2" else note.at_ms,
             control_offset=control_offset,
             nodes=stats.nodes,
-            out=Counts(
-                inserts=self._out.inserts + stats.inserts_out,
-                adjusts=self._out.adjusts + stats.adjusts_out,
-                stables=self._out.stables + stats.stables_out,
-            ),
-            output_at_ms=now_ms if self._pending else self._output_at_ms,
-            leader_changes=self.leader_changes,
-            signals=self.signals,
-            divergences=self.divergences,
-            samples=self.samples,
+            bytes=stats.bytes,
+            out=self.notes.put_out(stats),
+            output_at_ms=now_ms if self._pending else self.notes.output_at_ms,
+            leader_changes=self.notes.leader_changes,
+            signals=self.notes.signals,
+            divergences=self.notes.divergences,
+            samples=self.notes.samples,
             inputs={
                 name: self._input_record(name, each, scalars.streams.get(name), note)
                 for name, each in self.inputs.items()
@@ -495,9 +512,10 @@ class Lane:
 
     def committed(self, *, now_ms: int = 0) -> None:
         """Say that what `prepare` returned is committed."""
-        self._output_at_ms = now_ms if self._pending else self._output_at_ms
+        if self._pending:
+            self.notes.output_at_ms = now_ms
         self._pending, self._signals = [], []
-        self._changed = False
+        self._changed = self._advanced = False
         self._committed_at_ms = now_ms
         self._safe.forget_before(self.merge.oldest_batch)
 
@@ -523,9 +541,10 @@ class Lane:
                 state.signalled_at_ms = now_ms
 
     def _signal(self, name: str, before: int) -> None:
-        self.signals += 1
-        signal_id = f"{self.config.merge}/{self.config.partition}/{self.signals}"
-        self._signals.append(Signal(id=signal_id, input=name, partition=self.config.partition, before=before))
+        self.notes.signals += 1
+        signal_id = f"{self.config.merge}/{self.config.partition}/{self.notes.signals}"
+        merge_id, partition = self.config.merge_id, self.config.partition
+        self._signals.append(Signal(id=signal_id, input=name, partition=partition, before=before, merge_id=merge_id))
         self.inputs[name].signalled = before
         self._happen("fast-forward", name, f"told to skip what ends before {before}")
 

@@ -4,16 +4,18 @@ An input is *sought* (its newest hello is looked for, nothing is merged), *re-fe
 before a recovery is noted again, silently), *read*, *held* (R0 to R2: what it said waits in `backlog`), or *stopped*.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, Stable
+from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, Skip, Stable
 from lmerge.codec import decode
 from lmerge.errors import MalformedRecord
 from lmerge.normal_form import NormalForm
 from lmerge.state import StreamState
+from services.merge.definitions import InputDefinition
 from services.merge.lane_record import Counts, InputRecord, Seek, Stop
 
 
@@ -36,6 +38,8 @@ class Values(NamedTuple):
 
 
 NONE = Values((), ())
+
+_HELLO: Final = re.compile(rb'"kind"\s*:\s*"hello"')
 
 
 @dataclass
@@ -64,6 +68,8 @@ class Input:
     form: NormalForm | None = None
     signalled: int | None = None
     signalled_at_ms: int = 0
+    skip: Skip | None = None
+    """The last one that it wrote."""
     taken: Counter[type[Element]] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
 
@@ -121,6 +127,9 @@ class Input:
             held=bool(self.backlog.offsets),
             signalled=self.signalled,
             signalled_at_ms=self.signalled_at_ms,
+            skipped_to=None if self.skip is None else self.skip.before,
+            skipped_cuts=0 if self.skip is None else self.skip.cuts,
+            skipped_rows=0 if self.skip is None else self.skip.rows,
             counts=self.counts,
         )
 
@@ -145,6 +154,7 @@ class Input:
             form=form,
             signalled=each.signalled,
             signalled_at_ms=each.signalled_at_ms,
+            skip=None if each.skipped_to is None else Skip(each.skipped_to, each.skipped_cuts, each.skipped_rows),
             taken=Counter({Insert: each.counts.inserts, Adjust: each.counts.adjusts, Stable: each.counts.stables}),
             dropped=Counter(each.counts.dropped),
         )
@@ -167,6 +177,14 @@ def search(seek: Seek, records: Values, skipped: Sequence[int] = ()) -> tuple[Se
     return seek, _begin(seek) if last >= seek.until - 1 else None
 
 
+def begin_without_hello(definition: InputDefinition, low: int) -> int | None:
+    """Return where an input begins whose log begins at `low` and has no hello; None: it has to wait for one (RS 5.5).
+
+    It is complete only if it begins with its first record, or if the attach call says where it is complete from.
+    """
+    return low if low == 0 or definition.joins_at is not None else None
+
+
 def _begin(seek: Seek) -> int | None:
     return seek.begin if seek.found is None else seek.found
 
@@ -179,6 +197,11 @@ def is_hello(value: bytes | None) -> bool:
         return isinstance(decode(value), Hello)
     except MalformedRecord:
         return False
+
+
+def looks_like_hello(value: bytes | None) -> bool:
+    """Tell whether a record that is no element was perhaps meant as a hello."""
+    return value is not None and _HELLO.search(value) is not None
 
 
 def hellos(elements: Sequence[Element]) -> list[int]:

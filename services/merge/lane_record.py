@@ -27,7 +27,7 @@ class Seek(msgspec.Struct, frozen=True):
     """Why it is sought again, if it was read before: its records were gone, or it was stopped."""
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why an input is not read any more: it broke its contract, or its records are gone."""
 
     kind: str
@@ -35,6 +35,8 @@ class Stop(msgspec.Struct, frozen=True):
     reason: str
     offset: int | None = None
     """The record that broke the contract; null if no single one did."""
+    at_hello: bool = False
+    """That record is a hello: nothing is known of the incarnation that follows, so it is not skipped."""
 
 
 class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,6 +88,11 @@ class InputRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     signalled: int | None = None
     """The `before` of the last signal that told it to skip ahead."""
     signalled_at_ms: int = 0
+    skipped_to: int | None = None
+    """The `before` of the last skip that it wrote: what ends before it may lack."""
+    skipped_cuts: int = 0
+    skipped_rows: int = 0
+    """What its incarnation did not have to read for that, by its own word; of rows the most that there can be."""
     counts: Counts = Counts()
 
 
@@ -126,6 +133,8 @@ class LaneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far `lmerge.control` had been applied (RS 1.5)."""
     nodes: int = 0
     """Events that are not final."""
+    bytes: int = 0
+    """About how much memory they take."""
     out: Counts = Counts()
     """What was put out since the merge began."""
     output_at_ms: int = 0

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,13 +14,12 @@ from lmerge.kafka import (
     BrokerError,
     KafkaSettings,
     MissingTopic,
-    RetryError,
     TailReader,
-    TopicAdmin,
+    TopicDescription,
     TransactionalWriter,
 )
 from services.clock import now_ms
-from services.merge import feedback
+from services.merge.attaching import Extent, extent
 from services.merge.definitions import Attachment, Desired
 from services.merge.lane import Lane, Prepared
 from services.merge.lane_config import LaneConfig
@@ -53,15 +52,22 @@ class LaneRunner:
 
     Args:
         settings: the cluster.
-        topics: the one connection that looks at topics, for all lanes.
         owner: the name of this process, for people.
         merge: the name of the merge.
         partition: which of its lanes.
         desired: what is wanted of the merge.
+        wanted_at: returns what is wanted at this offset of the control topic, or later; the last owner had come so far.
     """
 
     def __init__(
-        self, settings: KafkaSettings, topics: TopicAdmin, *, owner: str, merge: str, partition: int, desired: Desired
+        self,
+        settings: KafkaSettings,
+        *,
+        owner: str,
+        merge: str,
+        partition: int,
+        desired: Desired,
+        wanted_at: Callable[[int], Desired],
     ) -> None:
         began = time.perf_counter()
         self.partition = partition
@@ -72,7 +78,7 @@ class LaneRunner:
         self._signals = desired.definition.signals(merge)
         self._writer = TransactionalWriter(settings, transactional_id(merge, partition))
         self._reader = TailReader(settings)
-        self._topics = topics
+        self._max_message_bytes = settings.max_message_bytes
         try:
             self._writer.fence()
             for topic in (self._merged, self._state):
@@ -80,6 +86,8 @@ class LaneRunner:
             tail = self._reader.read_tail(self._state, partition)
             self.committed: LaneRecord | None = None if tail is None or tail.value is None else decode(tail.value)
             """The last committed record: what the outside may see."""
+            if self.committed is not None:
+                desired = wanted_at(self.committed.control_offset)
             self.lane = self._recover(LaneConfig.of(merge, partition, desired), desired.inputs)
             self._merged_end = self._reader.watermarks(self._merged, partition).end
         except BaseException:
@@ -89,6 +97,7 @@ class LaneRunner:
 
     def _recover(self, config: LaneConfig, wanted: Mapping[str, Attachment]) -> Lane:
         record = self.committed
+        self._require_both(record)
         if record is None:
             lane = Lane(config)
             lane.open()
@@ -103,6 +112,19 @@ class LaneRunner:
             recovery.merged(elements)
         return recovery.lane()
 
+    def _require_both(self, record: LaneRecord | None) -> None:
+        """See that neither topic was made anew without the other: the merged one would get everything once more."""
+        if record is None and self._reader.read_tail(self._merged, self.partition) is not None:
+            gone, left = self._state, self._merged
+        elif record is not None and self._reader.watermarks(self._merged, self.partition).end < record.merged_safe:
+            gone, left = self._merged, self._state
+        else:
+            return
+        raise UsageError(
+            f"topic {gone} was made anew, and {left} was not: only both together hold a merge. Delete {left} too, and "
+            "the merge begins anew"
+        )
+
     def _merged_since(self, start: int) -> Iterator[list[Element]]:
         for batch in self._reader.read_range(self._merged, self.partition, start=start, batch_records=REFEED_RECORDS):
             elements, error = decode_batch([record.value for record in batch])
@@ -112,43 +134,32 @@ class LaneRunner:
 
     @property
     def topics(self) -> set[str]:
-        """The topics of its inputs."""
-        return {state.topic for state in self.lane.inputs.values()}
+        """The topics that have to be looked at: those of its inputs, and the merged one."""
+        return {self._merged, *(state.topic for state in self.lane.inputs.values())}
 
-    def follow(self, wanted: Mapping[str, Attachment]) -> None:
-        """Attach and detach until the lane has the inputs that are wanted, and carry out orders."""
-        for name in self.lane.follow(wanted):
-            self._attach(name, wanted[name])
+    def attach(self, name: str, wanted: Attachment, found: Extent | BrokerError) -> None:
+        """Attach an input, by what was found of its topic."""
+        if isinstance(found, BrokerError):
+            self.lane.attach_missing(name, wanted, str(found))
+        else:
+            self.lane.attach(name, wanted, low=found.low, until=found.until, topic_id=found.topic_id)
 
-    def _attach(self, name: str, wanted: Attachment) -> None:
-        topic = wanted.definition.topic
-        try:
-            topic_id = self._topics.describe(topic)[topic].topic_id
-            low, until = self._extent(topic)
-        except RetryError:
-            return  # the next time
-        except BrokerError as error:
-            self.lane.attach_missing(name, wanted, str(error))
-            return
-        self.lane.attach(name, wanted, low=low, until=until, topic_id=topic_id)
-
-    def check_topics(self, ids: Mapping[str, str | None]) -> None:
+    def check_topics(self, found: Mapping[str, TopicDescription | None]) -> None:
         """Let go of inputs whose topic is gone, or is another one under the same name: offsets mean nothing there.
 
         Args:
-            ids: Kafka's id of each topic that was looked at; None: it does not exist.
+            found: each topic that was looked at; None: it does not exist.
         """
+        merged = found.get(self._merged)
+        if merged is not None:
+            self.lane.max_record_bytes = min(self._max_message_bytes, int(merged.config["max.message.bytes"]))
         for name, state in list(self.lane.inputs.items()):
-            found = ids.get(state.topic, state.topic_id)
-            if state.topic_id and found != state.topic_id and state.stop is None:
-                what = "does not exist any more" if found is None else "was deleted and made anew"
+            if state.topic not in found or not state.topic_id or state.stop is not None:
+                continue
+            topic = found[state.topic]
+            if topic is None or topic.topic_id != state.topic_id:
+                what = "does not exist any more" if topic is None else "was deleted and made anew"
                 self.lane.gap(name, f"topic {state.topic} {what}")
-
-    def _extent(self, topic: str) -> tuple[int, int]:
-        """Return where the records of an input begin, and the offset after the last one."""
-        low = self._reader.watermarks(topic, self.partition).low
-        tail = self._reader.read_tail(topic, self.partition)
-        return low, low if tail is None else tail.offset + 1
 
     def lose(self, topic: str, reason: BrokerError) -> None:
         """Let go of the input whose records are gone; it comes back with its next hello if the topic is there."""
@@ -158,7 +169,7 @@ class LaneRunner:
             try:
                 if isinstance(reason, MissingTopic):
                     raise reason
-                low, until = self._extent(topic)
+                low, until = extent(self._reader, topic, self.partition)
             except BrokerError:
                 self.lane.gap(name, str(reason))
             else:
@@ -172,6 +183,12 @@ class LaneRunner:
         for topic, batch in batches.items():
             if topic in names:
                 self.lane.take(names[topic], batch.offsets, batch.values, now_ms=now)
+
+    def met_end(self, topic: str, end: int) -> None:
+        """Note up to where all was read of a topic that was committed."""
+        for name, state in self.lane.inputs.items():
+            if state.topic == topic:
+                self.lane.met_end(name, end)
 
     def commit(self, *, control_offset: int) -> Prepared | None:
         """Write what has changed, in one transaction, and return it; None if there was nothing.
@@ -188,9 +205,9 @@ class LaneRunner:
             return None
         with self._writer.transaction():
             if prepared.values:
-                self._writer.write(self._merged, self.partition, [(None, value) for value in prepared.values])
+                self._writer.write_values(self._merged, self.partition, prepared.values)
             if prepared.signals:
-                signals = [(signal.input.encode(), feedback.encode(signal)) for signal in prepared.signals]
+                signals = [(signal.input.encode(), signal.encode()) for signal in prepared.signals]
                 self._writer.write(self._signals, 0, signals)
             self._writer.write(self._state, self.partition, [(LANE_KEY, encode(prepared.record))])
             _wait_before_commit()

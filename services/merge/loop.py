@@ -10,45 +10,84 @@ that is silent, slow, paused or gone never holds the others: a poll returns what
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from lmerge import LMergeError
-from lmerge.kafka import Batch, BrokerError, Fenced, GroupMember, KafkaSettings, Partition, PartitionReader, TopicAdmin
+from lmerge.errors import UsageError
+from lmerge.kafka import (
+    Batch,
+    BrokerError,
+    Fenced,
+    GroupMember,
+    KafkaSettings,
+    Partition,
+    PartitionReader,
+    TopicAdmin,
+    TopicDescription,
+)
 from lmerge.kafka.group import SESSION_MS
+from services.clock import now_ms
 from services.log import Level, log
+from services.merge.attaching import Looks, look
 from services.merge.control import Control
 from services.merge.definitions import Desired
 from services.merge.lane_record import LaneRecord
 from services.merge.lane_runner import LaneRunner
-from services.merge.metrics import MergeMetrics
-from services.merge.setup import fix_origin, make_topics, topic_ids
+from services.merge.metrics import Failure, MergeMetrics
+from services.merge.setup import describe_topics, fix_origin, make_topics, require_topics
 from services.merge.topics import group_id
 
 POOL_THREADS: Final = 8
-"""Lanes commit at the same time; beyond 8 one broker gains nothing."""
+"""Lanes commit, and are taken over, at the same time; beyond 8 one broker gains nothing."""
 
 AGAIN_SECONDS: Final = 1.0
 """Pause before a lane, or the whole loop, is begun anew after a failure."""
 
 LOOK_SECONDS: Final = 2.0
-"""How often it is looked whether the inputs' topics are still there."""
+"""How often it is looked whether the inputs' topics are still there, and which inputs are silent."""
+
+SETTLED_SECONDS: Final = 10.0
+"""For so long nothing must have come behind the end of an input before the position goes there: an end that is told too
+early would lose what comes before it (ADR 9), and for retention a day would do."""
 
 FENCED_SECONDS: Final = 5.0
 """Pause after being fenced: the group needs a moment to tell us that the lane is another's."""
 
+OLD_MS: Final = 1_000
+"""A record that has waited for so long in its topic belongs to a backlog."""
+
 LEVELS: Final[dict[str, Level]] = {"quarantined": "error", "gap": "error", "divergence": "error"}
 
 
-class Pace(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Pace:
     """How often a process acts."""
 
     commit_seconds: float = 0.02
     """A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
+    catch_up_seconds: float = 0.1
+    """The same while all that comes is old: nobody sees the difference, and a transaction costs what 500 records do."""
     session_ms: int = SESSION_MS
     """After how long without a sign of life another process takes the lanes over."""
+
+    def after(self, batches: Collection[Batch]) -> float:
+        """Return how often to commit when these records came last; one that is in time is enough for the usual pace."""
+        if batches and now_ms() - max(batch.first_timestamp for batch in batches) > OLD_MS:
+            return max(self.commit_seconds, self.catch_up_seconds)
+        return self.commit_seconds
+
+
+class Pools(NamedTuple):
+    """Threads for what takes long, or may: what waits for a broker in one of them holds nobody in another."""
+
+    commit: ThreadPoolExecutor
+    take_over: ThreadPoolExecutor
+    look: ThreadPoolExecutor
 
 
 class MergeLoop:
@@ -84,10 +123,14 @@ class MergeLoop:
         # Lanes that could not be run: not before this time of the monotonic clock again.
         self._not_before: dict[int, float] = {}
         self._followed: Desired | None = None
-        self._commit_at = 0.0
+        self._committed_at = 0.0
         self._admin = TopicAdmin(settings)
-        self._look_at = 0.0
-        self._looking: Future[dict[str, str | None]] | None = None
+        self._look_at = self._pass_at = 0.0
+        self._looking: Future[dict[str, TopicDescription | None]] | None = None
+        # The merge's own topics, as they were when it began.
+        self._made: dict[str, TopicDescription] = {}
+        # Lanes that are being taken over.
+        self._taking: dict[int, Future[LaneRunner]] = {}
 
     def stop(self) -> None:
         """Ask the loop to end after the present step; callable from anywhere."""
@@ -113,78 +156,117 @@ class MergeLoop:
         desired = self._wanted()
         if desired is None:
             return
-        make_topics(self._settings, self.name, desired)
+        self._made = make_topics(self._settings, self.name, desired)
         if not fix_origin(self._settings, self._control, self.name):
             return  # no input has said anything yet
         with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=f"commit-{self.name}"))
+            stack.callback(self._close_taken)  # last: when no thread takes one over any more
+            pools = Pools(*(stack.enter_context(self._pool(what)) for what in Pools._fields))
+            stack.callback(lambda: pools.look.shutdown(cancel_futures=True))
+            stack.callback(lambda: pools.take_over.shutdown(cancel_futures=True))
+            self._looks = Looks(pools.look, partial(look, self._settings, self._admin))
+            self._looking = None
             reader = stack.enter_context(PartitionReader(self._settings))
             member = stack.enter_context(
                 GroupMember(self._settings, group_id(self.name), session_ms=self._pace.session_ms)
             )
             member.subscribe([desired.definition.merged(self.name)])
             stack.callback(lambda: self._leave(list(self._lanes)))
-            while not self._stop.is_set() and self._wanted() is not None:
-                self._step(member, reader, pool)
-            self._commit(pool)
+            while not self._stop.is_set() and self._is_still_wanted(desired):
+                self._step(member, reader, pools)
+            self._commit(pools.commit)
+
+    def _pool(self, what: str) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(POOL_THREADS, thread_name_prefix=f"{what}-{self.name}")
 
     def _wanted(self) -> Desired | None:
         return self._control.desired.get(self.name)
 
+    def _wanted_at(self, offset: int) -> Desired:
+        """Return what is wanted at an offset of the control topic or later (RS 1.5).
+
+        Else an input that was detached, perhaps a broken one, would come back with a process that has not heard of it.
+        """
+        if self._control.offset < offset:
+            self._control.follow()
+        desired = self._wanted()
+        if desired is None:
+            raise UsageError(f"merge {self.name} is not wanted any more")
+        return desired
+
+    def _is_still_wanted(self, desired: Desired) -> bool:
+        """Tell whether it is the same merge still: one deleted and defined again has other lanes and topics."""
+        now = self._wanted()
+        return now is not None and now.id == desired.id
+
     # -- one step: this is the whole path
 
-    def _step(self, member: GroupMember, reader: PartitionReader, pool: ThreadPoolExecutor) -> None:
+    def _step(self, member: GroupMember, reader: PartitionReader, pools: Pools) -> None:
         if not self._lanes:
             member.poll(self._pace.commit_seconds)
-        self._own(member, pool)
+        self._own(member, pools.take_over)
         self._follow()
-        self._watch_topics(pool)
+        self._watch_topics(pools.look)
         self._read_on(reader)  # an input that was attached again must not get what was read for it before
+        self._pass_markers(reader)
         batches = self._poll(reader)
         for partition, runner in self._lanes.items():
             mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
             if mine:
                 runner.take(mine)
-                self._metrics.took(mine.values())
-        if time.monotonic() >= self._commit_at:
-            self._commit_at = time.monotonic() + self._pace.commit_seconds
-            self._commit(pool)
+                self._metrics.took(partition, mine.values())
+        if time.monotonic() >= self._committed_at + self._pace.after(batches.values()):
+            self._committed_at = time.monotonic()
+            self._commit(pools.commit)
 
     def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
-        """Take over the lanes that have become ours, and leave those that are another's."""
+        """Take over the lanes that have become ours, beside the others, and leave those that are another's."""
         member.poll(0)
         ours = {partition for _, partition in member.owned}
+        self._collect(ours)
         self._leave([partition for partition in self._lanes if partition not in ours])
-        now = time.monotonic()
-        new = [p for p in sorted(ours) if p not in self._lanes and self._not_before.get(p, 0.0) <= now]
-        if not new:
-            return
-        try:
-            self._control.follow()  # at least as far as the lanes' last owner had (RS 1.5)
-        except LMergeError as error:
-            self._not_before.update(dict.fromkeys(new, now + AGAIN_SECONDS))
-            self._failed("take_over_failed", error)
-            return
-        desired = self._wanted()
-        if desired is None:
-            return
-        for runner in pool.map(lambda p: self._take_over(p, desired), new):
-            if runner is not None:
-                self._lanes[runner.partition] = runner
-        self._followed = None
+        desired, now = self._wanted(), time.monotonic()
+        for partition in sorted(ours - self._lanes.keys() - self._taking.keys()):
+            if desired is not None and self._not_before.get(partition, 0.0) <= now:
+                self._taking[partition] = pool.submit(self._take_over, partition, desired)
 
-    def _take_over(self, partition: int, desired: Desired) -> LaneRunner | None:
-        try:
-            runner = LaneRunner(
-                self._settings, self._admin, owner=self._owner, merge=self.name, partition=partition, desired=desired
-            )
-        except LMergeError as error:
-            self._not_before[partition] = time.monotonic() + AGAIN_SECONDS
-            self._failed("take_over_failed", error, lane=partition)
-            return None
-        runner.check_topics(topic_ids(self._admin, runner.topics))
+    def _collect(self, ours: Collection[int]) -> None:
+        """Collect the lanes that were taken over since the last step."""
+        for partition, taking in list(self._taking.items()):
+            if partition not in ours:
+                taking.cancel()  # if nobody has begun: it would fence whoever has the lane now
+            if not taking.done():
+                continue
+            del self._taking[partition]
+            if taking.cancelled():
+                continue
+            try:
+                self._lanes[partition] = taking.result()
+            except LMergeError as error:
+                self._not_before[partition] = time.monotonic() + AGAIN_SECONDS
+                self._failed("take_over_failed", error, lane=partition)
+            self._followed = None
+
+    def _close_taken(self) -> None:
+        """Let go of lanes that were taken over and never collected."""
+        for taking in self._taking.values():
+            if not taking.cancelled() and taking.exception() is None:
+                taking.result().close()
+        self._taking.clear()
+
+    def _take_over(self, partition: int, desired: Desired) -> LaneRunner:
+        """Take a lane over; nobody else knows it until it is collected."""
+        runner = LaneRunner(
+            self._settings,
+            owner=self._owner,
+            merge=self.name,
+            partition=partition,
+            desired=desired,
+            wanted_at=self._wanted_at,
+        )
+        runner.check_topics(describe_topics(self._admin, runner.topics))
         seconds = runner.recovery_seconds
-        self._metrics.recovery_seconds.observe(seconds)
+        self._metrics.took_over(partition, seconds)
         log(
             "info",
             "took over",
@@ -196,30 +278,50 @@ class MergeLoop:
         return runner
 
     def _follow(self) -> None:
-        """Attach and detach inputs, if something has changed."""
+        """Attach and detach inputs, if something has changed; whose topic is to be looked at first comes later."""
         desired = self._wanted()
         if desired is None or desired is self._followed:
             return
-        for runner in self._lanes.values():
-            runner.follow(desired.inputs)
-        waiting = any(name not in runner.lane.inputs for runner in self._lanes.values() for name in desired.inputs)
-        self._followed = None if waiting else desired
+        missing: dict[str, set[int]] = {}
+        for partition, runner in self._lanes.items():
+            for name in runner.lane.follow(desired.inputs):
+                missing.setdefault(name, set()).add(partition)
+        self._looks.keep(desired.inputs.values())
+        for name, partitions in missing.items():
+            for partition, found in self._looks.at(desired.inputs[name], partitions).items():
+                if partition in partitions:
+                    self._lanes[partition].attach(name, desired.inputs[name], found)
+        self._followed = None if missing else desired
 
     def _watch_topics(self, pool: ThreadPoolExecutor) -> None:
-        """Look now and then whether the inputs' topics are still there: the client library says nothing if not."""
+        """Look now and then whether all topics are still there: the client library says nothing if not.
+
+        Raises:
+            MissingTopic: one of the merge itself is not.
+        """
         if self._looking is not None and self._looking.done():
-            ids = self._looking.result()
+            found = self._looking.result()
             self._looking = None
+            require_topics(self._made, found)
             for runner in self._lanes.values():
-                runner.check_topics(ids)
+                runner.check_topics(found)
         if self._looking is None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            topics = {topic for runner in self._lanes.values() for topic in runner.topics}
-            self._looking = pool.submit(topic_ids, self._admin, topics)
+            topics = {*self._made, *(topic for runner in self._lanes.values() for topic in runner.topics)}
+            self._looking = pool.submit(describe_topics, self._admin, topics)
+
+    def _pass_markers(self, reader: PartitionReader) -> None:
+        """Let silent inputs stand behind the markers that follow their last record: see `Lane.met_end`."""
+        if time.monotonic() < self._pass_at:
+            return
+        self._pass_at = time.monotonic() + LOOK_SECONDS
+        for (topic, partition), end in reader.settled(SETTLED_SECONDS).items():
+            if partition in self._lanes:
+                self._lanes[partition].met_end(topic, end)
 
     def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
         try:
-            return reader.poll_batches(max(0.0, self._commit_at - time.monotonic()))
+            return reader.poll_batches(max(0.0, self._committed_at + self._pace.commit_seconds - time.monotonic()))
         except BrokerError as error:
             failed = reader.failed
             if not failed:
@@ -250,7 +352,9 @@ class MergeLoop:
 
     def _commit(self, pool: ThreadPoolExecutor) -> None:
         """Let every lane commit what it has, at the same time."""
-        for partition, failure in pool.map(self._commit_lane, list(self._lanes.values())):
+        lanes = list(self._lanes.values())
+        # One alone is committed here: this thread would only wait for another, with what it works on in another cache.
+        for partition, failure in (pool.map if len(lanes) > 1 else map)(self._commit_lane, lanes):
             if failure is None:
                 continue
             self._failed("commit_failed", failure, lane=partition)
@@ -268,10 +372,14 @@ class MergeLoop:
             return runner.partition, error
         if prepared is not None:
             self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, before)
-        for kind, name, text in runner.lane.happenings:
+        for kind, name, text in runner.lane.notes.happenings:
             self._metrics.happened(kind, name)
             log(LEVELS.get(kind, "info"), kind, merge=self.name, lane=runner.partition, input=name, text=text)
-        runner.lane.happenings.clear()
+        for (kind, name), count in runner.lane.notes.left_out.items():
+            self._metrics.happened(kind, name, count)
+            text = f"{count} more, left out here"
+            log(LEVELS.get(kind, "info"), kind, merge=self.name, lane=runner.partition, input=name, text=text)
+        runner.lane.notes.forget_happenings()
         return runner.partition, None
 
     def _leave(self, partitions: list[int]) -> None:
@@ -280,6 +388,6 @@ class MergeLoop:
             self._lanes.pop(partition).close()
             log("info", "left", merge=self.name, lane=partition)
 
-    def _failed(self, event: str, error: LMergeError, *, lane: int | None = None) -> None:
+    def _failed(self, event: Failure, error: LMergeError, *, lane: int | None = None) -> None:
         self._metrics.failures.labels(self.name, event).inc()
         log("warning", event.replace("_", " "), merge=self.name, lane=lane, text=str(error))

@@ -96,7 +96,8 @@ def service_options(command: Callable[[ServiceSettings], R]) -> Callable[..., R]
         rest = RestSettings(host, port, tls_certificate, tls_key)
         _check_tls(rest)
         tokens = find_tokens(token_file, os.environ)
-        return command(ServiceSettings(kafka, rest, tokens, Pace(commit_ms / 1000, session_ms)), **others)
+        pace = Pace(commit_seconds=commit_ms / 1000, session_ms=session_ms)
+        return command(ServiceSettings(kafka, rest, tokens, pace), **others)
 
     return with_settings
 

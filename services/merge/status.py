@@ -53,6 +53,11 @@ class InputStatus(_Model):
     reason: str | None = None
     """Why it is stopped or waits, and what would end it."""
     fast_forwarded_to: Time | None = None
+    skipped_to: Time | None = None
+    skipped_cuts: int = 0
+    skipped_rows: int = 0
+    """What its incarnation did not have to read, since it cannot matter any more: cuts, and the most rows
+    that can be in them (offsets are counted)."""
     counts: CountsView = CountsView(inserts=0, adjusts=0, stables=0, dropped={})
 
 
@@ -80,6 +85,7 @@ class LaneStatus(_Model):
     may_die: int = 0
     """How many of the inputs that are joined, and neither silent nor paused, may die now without a gap."""
     live_events: int = 0
+    live_bytes: int = 0
     safe_point_age_ms: int = 0
     """How far back a successor has to read: it must stay below the retention of the topics."""
     divergences: int = 0
@@ -114,6 +120,7 @@ def lane_status(record: LaneRecord | None, desired: Desired, *, now_ms: int) -> 
         leader=record.leader,
         may_die=max(0, len(active) - 1),
         live_events=record.nodes,
+        live_bytes=record.bytes,
         safe_point_age_ms=max(0, record.at_ms - record.safe_at_ms) if record.safe_at_ms else 0,
         divergences=record.divergences,
         inputs=inputs,
@@ -155,6 +162,9 @@ def _input_status(record: LaneRecord, each: InputRecord, name: str, desired: Des
         position=each.position,
         reason=_why_not_joined(record, each),
         fast_forwarded_to=each.signalled,
+        skipped_to=each.skipped_to,
+        skipped_cuts=each.skipped_cuts,
+        skipped_rows=each.skipped_rows,
         counts=_counts(each.counts),
     )
 

@@ -9,7 +9,7 @@ from services.merge.api.seam import Topics
 from services.merge.definitions import Attachment, Desired, InputDefinition, MergeDefinition
 from services.merge.desired import Conflict
 from services.merge.lane_record import LaneRecord
-from services.merge.topics import CONTROL, MergeTopic, owned_topics
+from services.merge.topics import AUDIT, CONTROL, MergeTopic, owned_topics
 
 
 class TopicTaken(Conflict):
@@ -52,7 +52,7 @@ def merge_problems(
     merge: str, definition: MergeDefinition, plan: list[PlannedTopic], others: Mapping[str, Desired]
 ) -> Iterator[LMergeError]:
     """Say what stands in the way of defining a merge."""
-    yield from _taken(merge, definition, others)
+    yield from taken_topics(merge, definition, others)
     for (role, spec), found in plan:
         if found is None and not definition.create_topics:
             yield MissingTopic(
@@ -66,13 +66,14 @@ def merge_problems(
             )
 
 
-def _taken(merge: str, definition: MergeDefinition, others: Mapping[str, Desired]) -> Iterator[LMergeError]:
+def taken_topics(merge: str, definition: MergeDefinition, others: Mapping[str, Desired]) -> Iterator[LMergeError]:
+    """Say which topics that a merge would write belong to something else."""
     names = [each.spec.name for each in owned_topics(merge, definition)]
     for name in sorted(set(names)):
         if names.count(name) > 1:
             yield TopicTaken(f"topic {name} is named twice: merged, state and feedback are three topics")
-        if name == CONTROL.name:
-            yield TopicTaken(f"topic {name} holds the definitions of all merges: choose another name")
+        if name in (CONTROL.name, AUDIT.name):
+            yield TopicTaken(f"topic {name} belongs to the service, for all merges: choose another name")
         for other, desired in others.items():
             if other != merge and name in [each.spec.name for each in owned_topics(other, desired.definition)]:
                 yield TopicTaken(f"topic {name} is written by merge {other}: choose another name")

@@ -61,6 +61,7 @@ def _record() -> LaneRecord:
         leader="r1",
         safe_at_ms=_NOW - 12_000,
         nodes=310,
+        bytes=144_150,
         divergences=1,
         samples=(sample,),
         inputs={"r1": taken("r1", stable=1_700_000_590_000), "r2": taken("r2", stable=1_700_000_580_000)},

@@ -1,4 +1,8 @@
-"""Liveness, readiness and metrics: for machines, without a token."""
+"""Liveness, readiness and metrics: for machines, without a token.
+
+Liveness and readiness answer on the event loop, not in a thread of the pool: the calls there may all be waiting for a
+broker, and that is no reason to kill the process.
+"""
 
 from fastapi import APIRouter, Response
 from prometheus_client import generate_latest
@@ -22,7 +26,7 @@ def health(parts: Parts) -> APIRouter:
     calls = APIRouter(tags=["process"], responses=documented("internal"))
 
     @calls.get("/healthz", responses={200: answer({"status": "alive"}, "The process answers.")})
-    def healthz() -> Alive:
+    async def healthz() -> Alive:
         """Tell that the process is alive."""
         return Alive(status="alive")
 
@@ -31,7 +35,7 @@ def health(parts: Parts) -> APIRouter:
         response_model=Alive,
         responses={200: answer({"status": "ready"}, "The loop runs."), **documented("not_ready")},
     )
-    def readyz() -> Alive | Response:
+    async def readyz() -> Alive | Response:
         """Tell whether the service does its work."""
         if parts.health.is_running:
             return Alive(status="ready")

@@ -8,7 +8,14 @@ from lmerge.errors import LMergeError
 from services.merge import desired as decide
 from services.merge.api import examples
 from services.merge.api.calls import After, Audited, Limit, PathId, answer, known, new_id, page, records, router
-from services.merge.api.checks import PlannedTopic, input_problems, merge_problems, plan_topics, refuse_first
+from services.merge.api.checks import (
+    PlannedTopic,
+    input_problems,
+    merge_problems,
+    plan_topics,
+    refuse_first,
+    taken_topics,
+)
 from services.merge.api.problems import code_of, documented
 from services.merge.api.seam import Parts
 from services.merge.api.views import (
@@ -68,7 +75,7 @@ def merges(parts: Parts) -> APIRouter:
 
         def decision(now: Desired | None) -> Desired:
             response.status_code = 201 if now is None else 200
-            return decide.put_merge(now, merge, definition, new_id)
+            return _defined(parts, now, merge, definition)
 
         desired = parts.control.change(merge, decision, by=audit.by, why=audit.why, what=f"define merge {merge}")
         assert desired is not None
@@ -102,6 +109,13 @@ def merges(parts: Parts) -> APIRouter:
         return divergence_page(records(parts, merge, known(parts, merge)), limit=limit, after=after)
 
     return calls
+
+
+def _defined(parts: Parts, now: Desired | None, merge: str, definition: MergeDefinition) -> Desired:
+    """Decide on a definition, in the order of all changes: two merges that want one topic do not both get it."""
+    if now is None:
+        refuse_first(taken_topics(merge, definition, parts.control.desired))
+    return decide.put_merge(now, merge, definition, new_id)
 
 
 def _validate(parts: Parts, wanted: ValidateRequest) -> Validation:

@@ -224,6 +224,9 @@ def test_a_status_in_words_counts_lanes(lmerge: Lmerge) -> None:
     view: Any = lmerge.world.call("GET", "/v1/merges/m")[1]
     view["observed"]["lanes"][1]["leader"] = "r3"
     view["observed"]["divergences"] = 4
+    for lane in view["observed"]["lanes"]:
+        lane["inputs"]["r1"] |= {"skipped_to": 1_700_000_000_000}
+        lane["inputs"]["r2"] |= {"skipped_to": 1_700_000_000_000, "skipped_cuts": 3, "skipped_rows": 1_234}
     words = describe(view)
     assert words.headline == "m is running and has ended: everything is final"
     assert words.sentences[:2] == [
@@ -232,6 +235,8 @@ def test_a_status_in_words_counts_lanes(lmerge: Lmerge) -> None:
     ]
     assert "contradicted each other 4 times" in words.sentences[2]
     assert [row[4] for row in words.rows] == ["2 of 3", "", "1 of 3"]
+    skipped = "skipped what ends before 2023-11-14T22:13:20.000Z"
+    assert [row[5] for row in words.rows] == [skipped, f"{skipped}, at most 1,234 rows in 3 cuts not read", ""]
 
 
 def test_a_watched_status_prints_a_line_whenever_it_changes(lmerge: Lmerge) -> None:

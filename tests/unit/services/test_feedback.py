@@ -3,9 +3,10 @@
 import pytest
 
 from lmerge import INFINITY
+from lmerge.signals import Signal
 from services.merge.definitions import Desired, InputDefinition, MergeDefinition, NormalFormDefinition
 from services.merge.desired import TooFar, fast_forward, put_input, put_merge
-from services.merge.feedback import Signal, Told, encode, has_caught_up, is_due, may_skip_to
+from services.merge.feedback import Told, has_caught_up, is_due, may_skip_to
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,10 @@ from services.merge.feedback import Signal, Told, encode, has_caught_up, is_due,
         pytest.param(Told(150, 1_000), 201, 99, 1_999, False, id="there is more to skip, but not so soon"),
         pytest.param(Told(150, 1_000), 200, 99, 2_000, False, id="there is not much more to skip"),
         pytest.param(Told(150, 1_000), 201, 99, 2_000, True, id="there is much more to skip"),
+        pytest.param(Told(150, 1_000), 200, 99, 10_999, False, id="it still lags, but has not for long"),
+        pytest.param(
+            Told(150, 1_000), 200, 99, 11_000, True, id="it still lags after a while: it may be another process"
+        ),
     ],
 )
 def test_is_due(told: Told, stable: int, own_stable: int, now_ms: int, expected: bool) -> None:
@@ -60,5 +65,5 @@ def test_an_order_to_skip_further_than_an_input_may_is_refused() -> None:
 
 
 def test_a_signal_on_the_wire() -> None:
-    value = encode(Signal(id="m/0/1", input="r1", partition=0, before=26))
+    value = Signal(id="m/0/1", input="r1", partition=0, before=26).encode()
     assert value == b'{"kind":"fast-forward","id":"m/0/1","input":"r1","partition":0,"before":26}'

@@ -76,6 +76,13 @@ def test_what_is_not_promised_yet_has_no_series() -> None:
     assert 'lmerge_feed_idle_partitions{feed="f",source="bids"} 0.0' in text
 
 
+def test_what_has_not_happened_yet_is_shown_as_0() -> None:
+    """Else the first one is no change to Prometheus, and no alert sees it."""
+    assert 'lmerge_feed_failures_total{event="fenced",feed="f"} 0.0' in show(Metrics("f"))
+    assert 'lmerge_feed_unsafe_moves_total{feed="f",rule="timeout"} 0.0' in show(Metrics("f"))
+    assert 'lmerge_feed_rows_left_out_total{feed="f",reason="unreadable",source="bids"} 0.0' in show(full())
+
+
 def rows_counted(ledger: Ledger, metrics: Metrics) -> tuple[int, bool]:
     return ledger.totals["bids"].rows, 'lmerge_feed_rows_total{feed="f",source="bids"} 9.0' in show(metrics)
 

@@ -1,6 +1,9 @@
 """The parts of the heartbeat service that need no broker."""
 
 import json
+import socket
+import struct
+import threading
 import urllib.request
 from collections.abc import Iterator
 from urllib.error import HTTPError
@@ -123,6 +126,25 @@ def test_probes_say_alive_ready_and_how_much(probes: Probes) -> None:
     code, text = get(f"{probes.url}/metrics?name=x")
     assert (code, "things_total 1.0" in text) == (200, True)
     assert get(f"{probes.url}/other")[0] == 404
+
+
+def test_who_does_not_wait_for_the_answer_leaves_no_trace_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    asked, left, threads = threading.Event(), threading.Event(), list[threading.Thread]()
+
+    def readiness() -> Readiness:
+        threads.append(threading.current_thread())
+        asked.set()
+        assert left.wait(5)
+        return Readiness(is_ready=True, status="x" * 1_000_000)  # more than the system would take for one who is gone
+
+    with Probes("127.0.0.1", 0, registry=CollectorRegistry(), readiness=readiness) as probes:
+        with socket.create_connection(("127.0.0.1", int(probes.url.rpartition(":")[2]))) as client:
+            client.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+            assert asked.wait(5)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hang up at once
+        left.set()
+        threads[0].join(5)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken_is_named(probes: Probes) -> None:

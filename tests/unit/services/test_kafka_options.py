@@ -87,3 +87,9 @@ def test_a_development_token_is_made_only_where_nothing_is_configured(
     assert find_tokens(None, {"LMERGE_ADMIN_TOKEN": "other"}).find(token) is None  # a file that is left over
     with pytest.raises(UsageError, match="token file absent: cannot be read"):
         find_tokens(Path("absent"), {})
+
+
+def test_how_often_to_commit_and_when_a_silent_process_is_dead_are_taken_as_given() -> None:
+    servers = ("--bootstrap-servers", "localhost:1")
+    given = run(serve, *servers, "--commit-ms", "50", "--session-ms", "6000", LMERGE_ADMIN_TOKEN="t" * 20)
+    assert "Pace(commit_seconds=0.05, catch_up_seconds=0.1, session_ms=6000)" in given

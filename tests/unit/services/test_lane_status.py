@@ -48,9 +48,10 @@ def test_before_the_first_commit() -> None:
 
 
 def test_a_lane_that_runs() -> None:
-    of = status(read("r1"), read("r2"), leader="r2", owner="p1", nodes=7, divergences=2, safe_at_ms=NOW - 50)
+    of = status(read("r1"), read("r2"), leader="r2", owner="p1", nodes=7, bytes=700, divergences=2, safe_at_ms=NOW - 50)
     assert (of.state, of.reason, of.leader, of.owner) == ("running", None, "r2", "p1")
-    assert (of.stable, of.may_die, of.live_events, of.divergences, of.safe_point_age_ms) == (100, 1, 7, 2, 50)
+    assert (of.stable, of.may_die, of.live_events, of.live_bytes) == (100, 1, 7, 700)
+    assert (of.divergences, of.safe_point_age_ms) == (2, 50)
     assert status(read()).safe_point_age_ms == 0, "nothing is noted yet"
 
 
@@ -158,7 +159,9 @@ def test_silent_is_who_says_nothing_while_others_speak() -> None:
 
 def test_what_else_is_shown() -> None:
     counts = Counts(inserts=3, adjusts=2, stables=1, dropped={"frozen": 4})
-    of = one(read(incarnation=2, plan="a", joins_at=7, signalled=50, counts=counts))
+    told: dict[str, Any] = {"signalled": 50, "skipped_to": 40, "skipped_cuts": 3, "skipped_rows": 70}
+    of = one(read(incarnation=2, plan="a", joins_at=7, counts=counts, **told))
     assert (of.incarnation, of.plan, of.joins_at, of.stable, of.position) == (2, "a", 7, 100, 5)
     assert of.fast_forwarded_to == 50
+    assert (of.skipped_to, of.skipped_cuts, of.skipped_rows) == (40, 3, 70)
     assert of.counts.model_dump() == {"inserts": 3, "adjusts": 2, "stables": 1, "dropped": {"frozen": 4}}

@@ -83,7 +83,8 @@ def test_the_topics_of_a_merge_must_fit(world: World) -> None:
     assert refused(world.call("PUT", "/v1/merges/m", {"partitions": 2})) == "wrong_partitions"
     assert world.call("PUT", "/v1/merges/m", {"partitions": 3})[0] == 201
     assert refused(world.call("PUT", "/v1/merges/n", {"create_topics": False})) == "missing_topic"
-    for topic in ({"merged_topic": "m.state"}, {"merged_topic": "n.state"}, {"state_topic": "lmerge.control"}):
+    taken = ({"merged_topic": "m.state"}, {"merged_topic": "n.state"}, {"state_topic": "lmerge.control"})
+    for topic in (*taken, {"merged_topic": "lmerge.audit"}):
         assert refused(world.call("PUT", "/v1/merges/n", topic)) == "topic_taken"
 
 

@@ -1,9 +1,13 @@
 """The decisions of the merge service that need no broker."""
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
-from lmerge.kafka import Record
+from lmerge.choose import Algorithm
+from lmerge.kafka import Batch, Record
+from services.clock import now_ms
 from services.merge import desired as decide
 from services.merge.control_topic import UnreadableControl, desired_from, to_record
 from services.merge.definitions import (
@@ -15,9 +19,10 @@ from services.merge.definitions import (
     Properties,
 )
 from services.merge.desired import Conflict, NotFound, TooFar, TooWeak
-from services.merge.lane import Lane
+from services.merge.lane import POSITIONS_MS, Lane
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
+from services.merge.loop import Pace
 from services.merge.safe_points import MAX_NOTES
 
 R1 = InputDefinition(topic="m.replica.r1")
@@ -82,6 +87,21 @@ def test_the_last_record_of_a_merge_says_what_is_wanted_and_other_keys_say_nothi
         desired_from([control_record(b"merge/m", b'{"definition":{"partitions":0}}')])
 
 
+def test_a_definition_with_fields_of_a_newer_process_is_read_and_one_of_a_higher_version_is_not() -> None:
+    """Both run side by side during an upgrade. A request with a field that is not known is a typing error."""
+    key, value = to_record("m", merge(r1=R1))
+    assert value is not None
+    newer = json.loads(value)
+    for part in (newer, newer["definition"], newer["inputs"]["r1"], newer["inputs"]["r1"]["definition"]):
+        part["new_field"] = {"of": "a newer process"}
+    newer["definition"]["feedback"]["new_field"] = 1
+    assert desired_from([control_record(key, json.dumps(newer).encode())]) == {"m": merge(r1=R1)}
+    with pytest.raises(UnreadableControl, match=r"merge m has version 2, and this process knows 1: upgrade every"):
+        desired_from([control_record(key, json.dumps({**newer, "v": 2}).encode())])
+    with pytest.raises(ValidationError, match="new_field"):
+        MergeDefinition.model_validate({"new_field": 1})
+
+
 def test_the_origin_is_fixed_once_by_the_first_to_say_it() -> None:
     fixed = decide.fix_origin(merge(), "m", 1000, "feed")
     assert (fixed.origin, fixed.origin_fixed, fixed.feed) == (1000, True, "feed")
@@ -95,6 +115,8 @@ def test_a_definition_that_makes_no_sense_is_refused() -> None:
         InputDefinition(topic="not a topic")
     with pytest.raises(ValidationError, match="unknown policy"):
         MergeDefinition(policy="sometimes")
+    with pytest.raises(ValidationError, match="a whole number of inputs"):
+        MergeDefinition(policy=f"quorum({'9' * 310})")
     with pytest.raises(ValidationError, match="has no output policy"):
         MergeDefinition(algorithm="R2", policy="eager")
     with pytest.raises(ValidationError, match="merged by R3"):
@@ -142,9 +164,9 @@ def test_a_lane_record_comes_back_and_another_version_is_refused() -> None:
         decode(b"{}")
 
 
-def lane() -> Lane:
+def lane(algorithm: Algorithm = "R3") -> Lane:
     """Return a lane that has begun to read an input without a hello."""
-    lane = Lane(LaneConfig(merge="m"))
+    lane = Lane(LaneConfig(merge="m", algorithm=algorithm))
     lane.attach("r1", merge(r1=R1).inputs["r1"], low=0, until=0)
     lane.take("r1", [0], [b'{"kind":"stable","vc":1}'])  # sought: no hello; it begins here
     lane.take("r1", [0], [b'{"kind":"stable","vc":1}'])
@@ -162,6 +184,57 @@ def test_a_malformed_record_stops_its_input_at_its_offset() -> None:
     assert it.reads() == {}
 
 
+def test_whatever_an_input_writes_the_lane_record_stays_small() -> None:
+    """Else no broker takes it, and one bad record stops the lane for all inputs."""
+    it = lane()
+    it.begin_batch(merged_end=0, now_ms=0)
+    value = '{"kind":"insert","payload":"%s","vs":5,"ve":9}' % ("é" * 100_000)
+    hello = '{"kind":"hello","v":1,"replica":"r1","incarnation":1,"joins_at":null,"plan":"%s"}' % ("p" * 100_000)
+    it.take("r1", [10, 11, 12], [hello.encode(), value.encode(), value.encode()])
+    stop = it.inputs["r1"].stop
+    assert stop is not None
+    assert "offset 12: Insert(" in stop.reason
+    prepared = it.prepare()
+    assert prepared is not None
+    assert len(encode(prepared.record)) < 2_000
+
+
+def test_the_safe_point_of_r2_is_as_old_as_the_events_with_the_largest_vs() -> None:
+    it = lane("R2")
+    it.begin_batch(merged_end=7, now_ms=1_000)
+    it.take("r1", [10, 11], [b'{"kind":"insert","payload":1,"vs":5,"ve":9}', b'{"kind":"stable","vc":5}'])
+    it.begin_batch(merged_end=9, now_ms=50_000)
+    it.take("r1", [12], [b'{"kind":"insert","payload":2,"vs":5,"ve":9}'])
+    prepared = it.prepare(merged_end=9, now_ms=50_000)
+    assert prepared is not None
+    assert (prepared.record.merged_safe, prepared.record.safe_at_ms) == (7, 1_000)
+
+
+def test_positions_alone_wait_and_what_others_see_does_not() -> None:
+    it = lane()
+    other = InputDefinition(topic="m.replica.r2")
+    it.attach("r2", merge(r2=other).inputs["r2"], low=0, until=0)
+    it.take("r2", [0], [b'{"kind":"stable","vc":1}'])  # sought
+    insert = b'{"kind":"insert","payload":1,"vs":5,"ve":9}'
+
+    def take(name: str, offset: int, value: bytes, now_ms: int) -> bool:
+        it.begin_batch(merged_end=0, now_ms=now_ms)
+        it.take(name, [offset], [value])
+        prepared = it.prepare(now_ms=now_ms)
+        if prepared is not None:
+            it.committed(now_ms=now_ms)
+        return prepared is not None
+
+    assert take("r1", 10, insert, 10_000), "it puts out something"
+    assert not take("r2", 0, b'{"kind":"stable","vc":1}', 10_001), "the output is as far"
+    assert take("r2", 1, b'{"kind":"skip","before":1}', 10_002), "people want to know"
+    assert not take("r2", 2, insert, 10_003), "the output has it"
+    assert it.prepare(now_ms=10_002 + POSITIONS_MS - 1) is None
+    prepared = it.prepare(now_ms=10_002 + POSITIONS_MS)
+    assert prepared is not None
+    assert (prepared.values, prepared.record.inputs["r2"].position) == ([], 3)
+
+
 def test_notes_of_batches_are_bounded_while_a_node_lives_for_ever() -> None:
     it = lane()
     for number in range(5 * MAX_NOTES):
@@ -175,3 +248,17 @@ def test_notes_of_batches_are_bounded_while_a_node_lives_for_ever() -> None:
                 assert prepared.record.merged_safe <= 3
                 assert prepared.record.inputs["r1"].safe <= 4
     assert len(it._safe._notes) <= MAX_NOTES
+
+
+@pytest.mark.parametrize(
+    ("ages_ms", "commit_seconds", "expected"),
+    [
+        ([], 0.02, 0.02),
+        ([5_000, 60_000], 0.02, 0.1),
+        ([5, 60_000], 0.02, 0.02),  # one is in time: its consumers wait
+        ([5_000], 0.5, 0.5),
+    ],
+)
+def test_a_backlog_is_committed_less_often(ages_ms: list[int], commit_seconds: float, expected: float) -> None:
+    batches = [Batch(range(1), [b""], now_ms() - age) for age in ages_ms]
+    assert Pace(commit_seconds=commit_seconds).after(batches) == expected

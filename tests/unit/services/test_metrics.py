@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -129,11 +130,45 @@ def test_a_quarantined_laggard_is_seen_and_so_is_how_many_may_die() -> None:
     assert 'lmerge_input_condition{condition="quarantined",input="r2",lane="0",merge="m"} 1.0' in text
     assert 'lmerge_input_condition{condition="lagging",input="r2",lane="0",merge="m"} 1.0' in text
     assert 'lmerge_input_gap{input="r2",lane="0",merge="m"} 0.0' in text
+    assert 'lmerge_input_leads{input="r1",lane="0",merge="m"} 1.0' in text
+    assert 'lmerge_input_leads{input="r2",lane="0",merge="m"} 0.0' in text
     assert 'lmerge_input_lag_milliseconds{input="r2",lane="0",merge="m"} 50.0' in text
     assert 'lmerge_safe_point_age_seconds{lane="0",merge="m"} 1.0' in text
     for reason in DropReason:
         assert f'reason="{reason.name.lower()}"}} 1.0' in text
         assert f"`{reason.name.lower()}`" in PAGE
+
+
+def test_what_has_not_happened_yet_is_shown_as_0() -> None:
+    """Else the first one is no change to Prometheus, and no alert sees it."""
+    metrics = Metrics()
+    metrics.of("m").took_over(3, 0.5)
+    text = scrape(metrics.registry)
+    assert 'lmerge_failures_total{event="take_over_failed",merge="m"} 0.0' in text
+    assert 'lmerge_transactions_total{lane="3",merge="m",outcome="failed"} 0.0' in text
+    metrics.registry.register(
+        LaneCollector(lambda: [Owned(msgspec.structs.replace(record(), inputs=fresh()))], lambda: {"m": desired()})
+    )
+    text = scrape(metrics.registry)
+    assert 'lmerge_elements_dropped_total{input="r1",lane="0",merge="m",reason="late_insert"} 0.0' in text
+
+
+def fresh() -> dict[str, InputRecord]:
+    """Return an input of which nothing was taken yet."""
+    return {"r1": InputRecord(attachment="r1", topic="t", position=0, start=0, safe=0)}
+
+
+def test_a_process_without_lanes_shows_how_many_have_to_run_once_an_input_has_spoken() -> None:
+    """So that a lane that nobody owns is seen by what the others show."""
+
+    def lanes(*, spoken: bool) -> str:
+        wanted = desired().model_copy(update={"definition": MergeDefinition(partitions=3), "origin_fixed": spoken})
+        registry = CollectorRegistry()
+        registry.register(LaneCollector(list, lambda: {"m": wanted}))
+        return scrape(registry)
+
+    assert 'lmerge_lanes{merge="m"} 3.0' in lanes(spoken=True)
+    assert 'lmerge_lanes{merge="m"} 0.0' in lanes(spoken=False)
 
 
 def test_a_process_without_lanes_shows_itself_and_no_lane() -> None:
