@@ -15,7 +15,7 @@ from lmerge.process.kafka_options import cluster_options
 from replicas.attachment import connect
 from replicas.options import make_settings, pairs, read_defaults
 from replicas.process import Address, run
-from replicas.settings import MAX_CUTS, MAX_ROWS
+from replicas.settings import MAX_CUTS, MAX_ROWS, TRANSACTION_TIMEOUT_MS
 
 _FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
@@ -67,19 +67,29 @@ class _Command(click.Command):
 @click.option("--checkpoint", required=True, type=click.Path(path_type=Path), help="Directory of this replica alone.")
 @click.option("--partitions", default=1, help="Partitions of the merge.")
 @click.option("--max-cuts", default=MAX_CUTS, help="Most heartbeats of a batch.")
-@click.option("--max-rows", default=MAX_ROWS, help="Most rows of a batch, unless one cut has more.")
+@click.option(
+    "--max-rows", default=MAX_ROWS, help="Most rows of a batch, of all topics together, unless one cut has more."
+)
 @click.option("--window-ms", type=int, help="Length of the windows, in place of the query's.")
 @click.option("--slide-ms", type=int, help="Distance of their starts, in place of the query's.")
 @click.option(
     "--topic", multiple=True, metavar="SOURCE=TOPIC", help="Topic of a source of the query, if named otherwise."
 )
 @click.option("--trigger-ms", default=100, help="Shortest time from one batch to the next.")
+@click.option(
+    "--transaction-timeout-ms", default=TRANSACTION_TIMEOUT_MS, help="Longest time that writing a batch may take."
+)
 @click.option("--wait-seconds", default=60.0, help="How long to wait for the feed's first heartbeat.")
 @click.option(
     "--start",
     default="first",
     metavar="WHERE",
     help="Without a checkpoint: first, latest, heartbeat:N, or time:T (ms or ISO 8601; rows from T on are read).",
+)
+@click.option(
+    "--feedback",
+    metavar="TOPIC",
+    help="Where the merge tells a replica that lags to skip ahead; an empty word: never.  [default: <merge>.feedback]",
 )
 @click.option("--master", default="local[*]", help="Spark master.")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A Spark setting.")

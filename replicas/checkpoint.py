@@ -8,13 +8,28 @@ the batch runs, then one offset per source in the order of the plan, `-` for a s
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from lmerge.errors import UsageError
 
 _LINES_BEFORE_SOURCES: Final = 2
+
+
+class Skipped(NamedTuple):
+    """What an incarnation has left out since it cannot matter."""
+
+    before: int | None = None
+    """No result with `ve < before` is in its stream that the merge does not have."""
+    cuts: int = 0
+    rows: int = 0
+    """In cuts that were not read at all; offsets, so it is the most that there can be."""
+
+    def beyond(self, joins_at: int | None) -> "Skipped":
+        """Take out a `before` that says only where the incarnation joins, which the merge has no part in."""
+        is_told = self.before is not None and (joins_at is None or self.before > joins_at)
+        return self if is_told else self._replace(before=None)
 
 
 class BatchOffsets(msgspec.Struct, frozen=True):
@@ -28,6 +43,13 @@ class BatchOffsets(msgspec.Struct, frozen=True):
         """The largest `before` of the sources: no result with `ve < before` matters; None: all do."""
         given = [source.get("before") for source in self.sources if source is not None]
         return max((before for before in given if before is not None), default=None)
+
+    @property
+    def skipped(self) -> Skipped:
+        """What was left out up to this batch, of all sources together."""
+        sources = [source for source in self.sources if source is not None]
+        cuts, rows = (sum(source.get(f"skipped_{what}", 0) for source in sources) for what in ("cuts", "rows"))
+        return Skipped(self.before, cuts, rows)
 
 
 def last_batch(checkpoint: Path) -> int | None:

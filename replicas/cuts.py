@@ -2,18 +2,23 @@
 
 The offset of one source topic is
 
-    {"feed": …, "n": 17, "at": 40, "ends": [5, 9], "tau": …, "before": null}
+    {"feed": …, "n": 17, "at": 40, "ends": [5, 9], "tau": …, "total": 21, "before": null, "skipped_cuts": 0, …}
 
 the heartbeat up to which rows were read (`n`, at Kafka offset `at` of the heartbeats topic) with what the next batch
 needs of it. It is self-contained: a batch `(start, end]` is planned from these two and the heartbeats between them, so
 that a replay, or another machine, plans the same.
 
+Sources of one query, each with an offset of its own, go on together: each bounds a batch by the rows of all of them
+(`total`). Else one with few rows would run ahead after a long absence, and a join keep all that waits for the others.
+
 `before` says that no result with `ve < before` matters. A row gives results with `ve <= ts + reach`, so rows with
-`ts < before - reach`, the *floor*, are left out as if they were late, and cuts that hold no other rows are not read. A
-replica that starts without a checkpoint begins so, with `before = joins_at` (`replicas.start`).
+`ts < before - reach`, the *floor*, are left out as if they were late, and cuts that hold no other rows are not read;
+they are counted, since the incarnation began. A replica that starts without a checkpoint begins so, with
+`before = joins_at` (`replicas.start`), and one that lags goes on so when its merge tells it to (`replicas.skipping`).
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -39,11 +44,23 @@ class CutOffset(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     ends: tuple[int, ...]
     tau: int | None
+    total: int | None = None
+    """Where all topics of the query end together; None: by an older program, which counted this one alone."""
     before: int | None = None
+    skipped_cuts: int = 0
+    """How many cuts were not read, since they cannot matter."""
+    skipped_rows: int = 0
+    """How many offsets they have: at most so many rows, since markers of transactions take offsets too."""
 
     @classmethod
-    def of(cls, located: Located, topic: str, *, before: int | None = None) -> Self:
+    def of(cls, located: Located, topic: str, *, topics: Sequence[str] = (), before: int | None = None) -> Self:
         """Make the offset of a topic at a heartbeat.
+
+        Args:
+            located: the heartbeat.
+            topic: the topic.
+            topics: all that the query reads; none: this one alone.
+            before: no result with `ve < before` matters.
 
         Raises:
             UsageError: the heartbeat does not know the topic.
@@ -54,8 +71,15 @@ class CutOffset(msgspec.Struct, frozen=True, kw_only=True):
                 f"heartbeat {heartbeat.n} has no topic {topic}, only {sorted(heartbeat.ends)}: the feed does not cover "
                 "what the query reads"
             )
-        ends = tuple(heartbeat.ends[topic])
-        return cls(feed=heartbeat.feed, n=heartbeat.n, at=at, ends=ends, tau=heartbeat.tau, before=before)
+        return cls(
+            feed=heartbeat.feed,
+            n=heartbeat.n,
+            at=at,
+            ends=tuple(heartbeat.ends[topic]),
+            tau=heartbeat.tau,
+            total=sum(sum(heartbeat.ends.get(each, ())) for each in topics or (topic,)),
+            before=before,
+        )
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Self:
@@ -73,9 +97,10 @@ class CutOffset(msgspec.Struct, frozen=True, kw_only=True):
         """Return what Spark stores."""
         return {field: getattr(self, field) for field in self.__struct_fields__} | {"ends": [*self.ends]}
 
-    def heartbeat(self, topic: str) -> Heartbeat:
+    def located(self, topic: str) -> Located:
         """Return the heartbeat, as far as it concerns this topic and the rows that come after it."""
-        return Heartbeat(feed=self.feed, n=self.n, tau=self.tau, ceiling=None, max_ts=None, ends={topic: self.ends})
+        ends = {topic: self.ends}
+        return Located(self.at, Heartbeat(feed=self.feed, n=self.n, tau=self.tau, ceiling=None, max_ts=None, ends=ends))
 
 
 def floor_of(before: int | None, reach_ms: int | None) -> int | None:
@@ -92,43 +117,83 @@ def _is_below(heartbeat: Heartbeat, floor: int | None) -> bool:
     return floor is not None and (heartbeat.max_ts is None or heartbeat.max_ts < floor)
 
 
+def forget_skipped(following: deque[Located], floor: int | None) -> None:
+    """Of the heartbeats at the beginning that are not read keep the last, which tells how many they were.
+
+    After a long absence there are as many of them as a feed makes in that time.
+    """
+    while len(following) > 1 and _is_below(following[1].heartbeat, floor):
+        following.popleft()
+
+
+class Bounds(NamedTuple):
+    """How much a batch reads.
+
+    Args:
+        max_cuts: the most heartbeats.
+        max_rows: the most offsets, over all partitions of all topics of the query.
+    """
+
+    max_cuts: int
+    max_rows: int
+
+    def are_filled_by(self, following: Iterable[Located], floor: int | None) -> bool:
+        """Tell whether there are enough heartbeats, those not counted that are not read."""
+        return sum(not _is_below(located.heartbeat, floor) for located in following) >= self.max_cuts
+
+
 def choose_end(
-    start: CutOffset, following: Iterable[Located], topic: str, *, max_cuts: int, max_rows: int, floor: int | None
+    start: CutOffset,
+    following: Iterable[Located],
+    topic: str,
+    bounds: Bounds,
+    *,
+    topics: Sequence[str] = (),
+    before: int | None = None,
+    reach_ms: int | None = None,
 ) -> CutOffset:
     """Return where the batch that begins at `start` ends: a whole number of cuts, bounded by cuts and rows.
 
     The bounds count from `start`, never from what this process has seen: after a restart that would go backwards. A
     cut is not divided, so one that is larger than `max_rows` makes a batch of its own. Cuts that are not read do not
-    count.
+    count. What counts is the same for all sources of a query, so that they end at one heartbeat, or nearly so: they do
+    not look at the log, or hear a signal, in the same moment.
 
     Args:
         start: where the batch begins.
-        following: the heartbeats after it, in order; none means that there is nothing to do.
+        following: the heartbeats after it, in order; none means that there is nothing to do. Of those that are not
+            read the last is enough.
         topic: which topic.
-        max_cuts: the most heartbeats of a batch.
-        max_rows: the most offsets of a batch, over all partitions.
-        floor: rows below it are not wanted.
+        bounds: how much it reads.
+        topics: all that the query reads; none: this one alone.
+        before: no result with `ve < before` matters; never less than that of `start`.
+        reach_ms: of the plan; without one nothing is left out.
     """
+    floor = floor_of(before, reach_ms)
     end = start
     cuts = rows = 0
+    skipped_cuts, skipped_rows = start.skipped_cuts, start.skipped_rows
     for located in following:
-        candidate = CutOffset.of(located, topic, before=start.before)
-        if not _is_below(located.heartbeat, floor):
+        candidate = CutOffset.of(located, topic, topics=topics, before=before)
+        size = sum(candidate.ends) - sum(end.ends)
+        if _is_below(located.heartbeat, floor):
+            skipped_cuts += candidate.n - end.n if size else 0  # one without rows leaves nothing out
+            skipped_rows += size
+        else:
             cuts += 1
-            rows += sum(candidate.ends) - sum(end.ends)
-            if cuts > max_cuts or (cuts > 1 and rows > max_rows):
+            rows += size if end.total is None or candidate.total is None else candidate.total - end.total
+            if cuts > bounds.max_cuts or (cuts > 1 and rows > bounds.max_rows):
                 break
-        end = candidate
+        end = msgspec.structs.replace(candidate, skipped_cuts=skipped_cuts, skipped_rows=skipped_rows)
     return end
 
 
-def require_consecutive(start: CutOffset, following: Iterable[Located], topic: str) -> None:
-    """Check that the heartbeats follow each other and `start`.
+def require_consecutive(before: Heartbeat, following: Iterable[Located]) -> None:
+    """Check that heartbeats follow each other and the one before them.
 
     Raises:
         IllegalElement: another feed, a gap, or something that goes back.
     """
-    before = start.heartbeat(topic)
     for _, heartbeat in following:
         heartbeat.require_follows(before)
         before = heartbeat
@@ -139,19 +204,28 @@ class Range(NamedTuple):
 
     partition: int
     segments: tuple[Segment, ...]
+    ends_with_row: bool
+    """Whether it ends as a cut does, right behind a row; where it was divided there may be a marker."""
 
 
 class Task(InputPartition):
-    """What one Spark task reads; one task of a batch also makes the heartbeat row, with this tau."""
+    """What one Spark task reads; one task of a batch also makes the heartbeat row, with this tau and `before`."""
 
-    def __init__(self, ranges: Sequence[Range], tau: int | None) -> None:
+    def __init__(self, ranges: Sequence[Range], tau: int | None, before: int | None) -> None:
         super().__init__(0)
         self.ranges = ranges
         self.tau = tau
+        self.before = before
 
 
 def plan_tasks(
-    heartbeats: Sequence[Heartbeat], topic: str, *, rows_per_task: int, tau: int | None, floor: int | None = None
+    heartbeats: Sequence[Heartbeat],
+    topic: str,
+    *,
+    rows_per_task: int,
+    tau: int | None,
+    before: int | None = None,
+    floor: int | None = None,
 ) -> list[Task]:
     """Divide the rows of a batch among tasks.
 
@@ -161,7 +235,8 @@ def plan_tasks(
         heartbeats: consecutive ones, beginning with the one before the batch.
         topic: which topic.
         rows_per_task: how many offsets a task may have.
-        tau: what the heartbeat row says; None: there is no such row yet.
+        tau: what the heartbeat row says; None: it does not.
+        before: the same.
         floor: rows below it are left out.
     """
     read = [*itertools.dropwhile(lambda heartbeat: _is_below(heartbeat, floor), heartbeats[1:])]
@@ -170,14 +245,16 @@ def plan_tasks(
     room = rows_per_task
     for partition in range(len(heartbeats[-1].ends[topic])):
         waiting = [_from_floor(segment, floor) for segment in segments(heartbeats, topic, partition)]
+        ends = {segment.end for segment in waiting}
         while waiting:
             if room == 0:
                 tasks.append([])
                 room = rows_per_task
             taken, waiting = _take(waiting, room)
-            tasks[-1].append(Range(partition, tuple(taken)))
+            tasks[-1].append(Range(partition, tuple(taken), ends_with_row=taken[-1].end in ends))
             room -= sum(segment.end - segment.start for segment in taken)
-    return [Task(ranges, tau if number == 0 else None) for number, ranges in enumerate(tasks)]
+    said = [(tau, before)] + [(None, None)] * (len(tasks) - 1)
+    return [Task(ranges, *heartbeat) for ranges, heartbeat in zip(tasks, said, strict=True)]
 
 
 def _from_floor(segment: Segment, floor: int | None) -> Segment:

@@ -3,7 +3,8 @@
 Spark's own operators in append mode put every result out once, when it is final, so a row becomes an `Insert`. A
 shuffle forgets order; R0 to R2 need it by vs, so the rows of a lane are sorted by vs and, to have a total order that
 every plan shares, by rank or canonical payload. Rows of an operator that numbers what it says (`_sequence`) keep that
-order, and may be adjusts (`_vold`). The `Stable` comes last, in every lane.
+order, and may be adjusts (`_vold`). A `Skip` comes before everything but what an operator takes back by reason of it,
+and the `Stable` comes last, in every lane.
 
 The records must be a function of the *set* of rows and of the offset log, or a replay writes something else than the
 first attempt (recovery-and-sink.md 7.6): no clock, no order of arrival, nothing remembered but how far stable came.
@@ -19,10 +20,11 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lmerge.canonical import canonical_batch
 from lmerge.codec import encode, encode_batch
-from lmerge.elements import INFINITY, Adjust, Element, Insert, Stable
+from lmerge.elements import INFINITY, Adjust, Element, Insert, Skip, Stable
 from lmerge.errors import UsageError
 from lmerge.kafka.writer import KeyValue
 from replicas.windows import Windows
@@ -37,9 +39,10 @@ VOLD: Final = "_vold"
 """Column of an operator's rows: the end that an adjust changes; null: the row is an insert."""
 
 SEQUENCE: Final = "_sequence"
-"""Column of an operator's rows: the order in which it said them."""
+"""Column of an operator's rows: the order in which it said them; below 0: before the skip."""
 
-_RESERVED: Final = {VS, VE, VOLD, SEQUENCE}
+RESERVED: Final = frozenset((VS, VE, VOLD, SEQUENCE))
+"""Columns of a result that are not its payload."""
 
 
 def stable_of(watermark: int, windows: Windows, last: int | None) -> Stable | None:
@@ -70,14 +73,14 @@ def require_lifetimes(rows: pa.Table, windows: Windows, promised: int | None) ->
     """Check that results live as the query says, and that none comes after it was promised that none would.
 
     Args:
-        rows: the results of a batch.
+        rows: the results of a batch. Those of an operator may be removed, and may have an open end.
         windows: the lifetimes that they may have.
         promised: the stable that held after the batch before, None if there was none.
 
     Raises:
         UsageError: the plan is wrong. Better to stop than to write a stream that a merge must refuse.
     """
-    for vs, ve in sorted({*zip(_column(rows, VS), _column(rows, VE), strict=True)}):
+    for vs, ve in sorted(_lifetimes(rows)):
         if not windows.has(vs, ve):
             raise UsageError(
                 f"a result lives [{vs}, {ve}), which is none of the query's windows of {windows.width_ms} ms every "
@@ -88,6 +91,45 @@ def require_lifetimes(rows: pa.Table, windows: Windows, promised: int | None) ->
                 f"a result with vs {vs} came after it was promised that all before {promised} are out: let a result "
                 "start with the newest of its rows"
             )
+
+
+def _lifetimes(rows: pa.Table) -> set[tuple[int, int]]:
+    """Return the lifetimes that rows give and take."""
+    starts = _column(rows, VS)
+    given = {*zip(starts, _column(rows, VE), strict=True)}
+    if VOLD not in rows.column_names:
+        return given
+    given |= {*zip(starts, _values(rows, VOLD), strict=True)}
+    return {(vs, ve) for vs, ve in given if ve not in (None, vs, INFINITY)}
+
+
+def batch_of(
+    rows: pa.Table,
+    skip: Skip | None,
+    stable: Stable | None,
+    *,
+    key: Sequence[str],
+    lanes: int,
+    rank: str | None = None,
+    before: int | None = None,
+) -> dict[int, list[KeyValue]]:
+    """Return all records of a batch, per lane: what is taken back, the skip, results, the stable.
+
+    What the operator takes back comes before the skip, so that nothing is left open that the replica will not finish
+    (recovery-and-sink.md 8.4, F4); the skip comes before everything that rests on it (8.3). The arguments are those of
+    `records_of`.
+    """
+    closing = None
+    if SEQUENCE in rows.column_names:
+        is_closing = pc.less(rows.column(SEQUENCE), 0)
+        closing, rows = rows.filter(is_closing), rows.filter(pc.invert(is_closing))
+    results = records_of(rows, key=key, lanes=lanes, rank=rank, before=before)
+    records = {} if closing is None else records_of(closing, key=key, lanes=lanes, rank=rank)
+    if skip is not None:
+        records = with_element(records, skip, lanes=lanes)
+    for lane, those in results.items():
+        records[lane] = [*records.get(lane, ()), *those]
+    return records if stable is None else with_element(records, stable, lanes=lanes)
 
 
 def records_of(
@@ -106,7 +148,7 @@ def records_of(
         UsageError: a row lacks a field or has no lifetime: the plan is wrong.
     """
     starts, ends = _column(rows, VS), _ends(rows, VE)
-    payloads = _canonical(rows, [name for name in rows.column_names if name not in _RESERVED])
+    payloads = _canonical(rows, [name for name in rows.column_names if name not in RESERVED])
     keys = _canonical(rows, key) if key else payloads
     olds = _optional(rows, VOLD)
     placed = sorted(
@@ -170,14 +212,15 @@ def _canonical(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
         make: Any = msgspec.defstruct("Payload", [(field, Any) for field in fields], rename=fields, gc=False)
         lines = _encode_lines([*map(make, *columns)])
     else:
-        lines = _encode_lines([dict(zip(names, values, strict=True)) for values in _transposed(columns, rows.num_rows)])
+        lines = _encode_lines([dict(zip(names, values, strict=True)) for values in transposed(columns, rows.num_rows)])
     texts = lines.split(b"\n")[:-1]  # an encoded line has no line feed inside
     if all(_is_plain(rows.schema.field(name).type) and name.isascii() for name in names):
         return texts
     return canonical_batch(texts)
 
 
-def _transposed(columns: Sequence[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
+def transposed(columns: Sequence[Sequence[Any]], count: int) -> list[tuple[Any, ...]]:
+    """Make a tuple for each of `count` rows, also where there are no columns."""
     return [*zip(*columns, strict=True)] if columns else [()] * count
 
 
@@ -188,6 +231,6 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def with_element(records: Mapping[int, list[KeyValue]], element: Element, *, lanes: int) -> dict[int, list[KeyValue]]:
-    """Return the records of every lane with an element that goes to all of them at the end: stable, hello, skip."""
+    """Return the records of every lane with an element that goes to all of them at the end: skip, stable, hello."""
     value = encode(element)
     return {lane: [*records.get(lane, ()), (None, value)] for lane in range(lanes)}

@@ -8,17 +8,20 @@ import logging
 import threading
 from contextlib import ExitStack
 
+import msgspec
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lmerge.elements import MINUS_INFINITY, Hello
+from lmerge.elements import MINUS_INFINITY, Hello, Skip
+from lmerge.errors import UsageError
 from lmerge.kafka import Closing, TopicAdmin, TopicSpec
 from replicas.build import Built, build
-from replicas.checkpoint import last_batch, read_offsets
+from replicas.checkpoint import BatchOffsets, Skipped, last_batch, read_offsets
 from replicas.cuts import CutOffset
-from replicas.emit import records_of, require_lifetimes, stable_of, with_element
-from replicas.errors import Stopped, explain_room
+from replicas.emit import VE, batch_of, require_lifetimes, stable_of
+from replicas.errors import Stopped, explain_room, in_a_line
 from replicas.feed_start import FeedStart
 from replicas.plan_reader import analysed_text, read_plan
 from replicas.planshape import plan_hash
@@ -28,7 +31,7 @@ from replicas.rows import type_names
 from replicas.settings import ReplicaSettings
 from replicas.shape import Shape
 from replicas.sink import Sink
-from replicas.source import load, require_heartbeats_move
+from replicas.source import load, load_placed, require_heartbeats_move
 from replicas.start import joins_at
 from replicas.state import Begin, ReplicaDirectory, ReplicaFile, Tag, decide
 
@@ -58,6 +61,10 @@ class Replica(Closing):
         self._resources.enter_context(self._sink)
         self._query: StreamingQuery | None = None
         self._incarnation = 0
+        # Where this incarnation joins; None: from minus infinity.
+        self._complete_from: int | None = None
+        self.skipped = Skipped()
+        """What this incarnation did not have to read, up to the last batch of this process."""
         # What the plan promises, and how far a row reaches into its results; known once it is built.
         self._shape: Shape | None = None
         self._reach_ms: int | None = None
@@ -92,14 +99,18 @@ class Replica(Closing):
         require_heartbeats_move(self._spark, frame)
         self._reach_ms = self._infer_reach_ms(frame)
         self._open(feed, self._hash(frame))
-        self._query = (
+        writer = (
             frame.writeStream.outputMode("append")
             .queryName(settings.topic)
             .option("checkpointLocation", str(self._directory.checkpoint))
             .trigger(processingTime=f"{settings.trigger_ms} milliseconds")
             .foreachBatch(self._batch)
-            .start()
         )
+        try:
+            self._query = writer.start()
+        except AnalysisException as error:  # what Spark cannot run as a stream
+            plan = settings.plan
+            raise UsageError(f"{plan.place}: plan {settings.plan_name}: {in_a_line(str(error))}") from error
         return self._query
 
     def stop(self) -> None:
@@ -110,14 +121,25 @@ class Replica(Closing):
         if self._query is not None:
             self._query.stop()
 
+    def give_up(self, reason: str) -> None:
+        """Note that this incarnation is wrong: the next start begins another one."""
+        file = self._directory.read()
+        assert file is not None
+        self._directory.write(msgspec.structs.replace(file, given_up=reason))
+
     def _close(self) -> None:
         """Drop the connections and the lock."""
         self._resources.close()
 
+    def _topics(self) -> tuple[str, ...]:
+        """Return the topics that the query reads."""
+        return tuple(self._settings.source(name).topic for name in self._settings.query.sources)
+
     def _build(self) -> Built:
-        settings = self._settings
+        settings, topics = self._settings, self._topics()
+        load_rows = load if settings.plan.operator is None else load_placed
         sources = {
-            name: load(
+            name: load_rows(
                 self._spark,
                 SourceSpec(
                     bootstrap_servers=settings.bootstrap_servers,
@@ -128,6 +150,10 @@ class Replica(Closing):
                     directory=str(settings.directory),
                     max_cuts=settings.max_cuts,
                     max_rows=settings.max_rows,
+                    topics=topics,
+                    feedback=settings.feedback_topic,
+                    input=settings.replica,
+                    lanes=settings.lanes,
                 ),
             )
             for name, schema in settings.query.sources.items()
@@ -137,7 +163,7 @@ class Replica(Closing):
     def _infer_reach_ms(self, frame: DataFrame) -> int | None:
         """Return how far a row reaches into the results: its author's word, or what its shape says."""
         stated, windows = self._settings.plan.reach_ms, self._settings.windows
-        return infer_reach_ms(read_plan(frame), windows) if stated is None else stated(windows)
+        return infer_reach_ms(read_plan(frame), frame.columns.index(VE)) if stated is None else stated(windows)
 
     def _hash(self, frame: DataFrame) -> str:
         settings = self._settings
@@ -145,11 +171,15 @@ class Replica(Closing):
         declared = [
             settings.query.name,
             settings.plan_name,
+            settings.plan.operator,
             settings.query.key,
             settings.query.rank,
             settings.lanes,
             settings.windows,
             schemas,
+            settings.query.code,
+            self._shape,
+            self._reach_ms,
         ]
         return plan_hash(analysed_text(frame), declared)
 
@@ -162,7 +192,9 @@ class Replica(Closing):
             log.info("beginning incarnation %d: %s", decision.incarnation, decision.reason)
             file = self._begin(decision.incarnation, feed, plan)
         assert file is not None
-        self._incarnation = file.incarnation
+        self._incarnation, self._complete_from = file.incarnation, file.joins_at
+        if file.reach_ms is None and self._settings.feedback_topic is not None:
+            log.info("never skips ahead: results of this plan may rest on rows however old")
         if isinstance(decision, Begin) or decision.say_hello:
             self._sink.hello(self._hello(file))
         log.info("incarnation %d of %s, lanes hold %s", file.incarnation, self._settings.topic, committed)
@@ -172,15 +204,16 @@ class Replica(Closing):
 
         What cannot start raises before anything is changed: the old checkpoint stays where it is.
         """
-        settings = self._settings
-        topics = [settings.source(name).topic for name in settings.query.sources]
-        located = self._start.find(settings.start, feed, topics)
+        topics = self._topics()
+        located = self._start.find(self._settings.start, feed, topics)
         complete_from = joins_at(located.heartbeat, self._reach_ms)
         file = ReplicaFile(
             incarnation=incarnation,
             plan_hash=plan,
             feed=feed,
-            start={topic: CutOffset.of(located, topic, before=complete_from).to_json() for topic in topics},
+            start={
+                topic: CutOffset.of(located, topic, topics=topics, before=complete_from).to_json() for topic in topics
+            },
             t0=None if complete_from is None else (located.heartbeat.max_ts or 0) + 1,
             joins_at=complete_from,
             reach_ms=self._reach_ms,
@@ -222,13 +255,15 @@ class Replica(Closing):
         complete = self._shape.progress.complete(offsets)
         promised = self._promised_before(batch)
         require_lifetimes(rows, settings.windows, promised)
-        records = records_of(rows, key=query.key, lanes=settings.lanes, rank=query.rank, before=offsets.before)
+        skip = self._skip(batch, offsets)
         stable = stable_of(complete, settings.windows, self._stable)
-        if stable is not None:
-            records = with_element(records, stable, lanes=settings.lanes)
+        records = batch_of(
+            rows, skip, stable, key=query.key, lanes=settings.lanes, rank=query.rank, before=offsets.before
+        )
         wrote = self._sink.write(Tag(self._incarnation, batch), records)
         if stable is not None:
             self._stable = stable.vc
+        self.skipped = offsets.skipped.beyond(self._complete_from)
         log.info(
             "batch %d: complete to %d, %d results, %s",
             batch,
@@ -236,6 +271,17 @@ class Replica(Closing):
             rows.num_rows,
             "written" if wrote else "nothing written",
         )
+
+    def _skip(self, batch: int, offsets: BatchOffsets) -> Skip | None:
+        """Return what has to be said if this batch leaves out more than the one before, by the offset log alone.
+
+        Below where the incarnation joins nothing was promised.
+        """
+        last = self._complete_from if batch == 0 else read_offsets(self._directory.checkpoint, batch - 1).before
+        if offsets.before is None or (last is not None and offsets.before <= last):
+            return None
+        log.info("batch %d: told to skip what ends before %d", batch, offsets.before)
+        return Skip(offsets.before, offsets.skipped.cuts, offsets.skipped.rows)
 
     def _promised_before(self, batch: int) -> int | None:
         """Return the promise that held before a batch, by the offset log alone."""
@@ -249,7 +295,7 @@ class Replica(Closing):
         """Run a batch and bring its results here.
 
         Raises:
-            BatchTooLarge: they are more than the driver has room for.
+            BatchTooLarge: there is no room for it, or for them.
         """
         try:
             return frame.toArrow()

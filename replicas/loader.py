@@ -8,9 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import msgspec
 from pyspark import cloudpickle
 
 from lmerge.errors import UsageError
+from replicas.code_hash import code_hash
 from replicas.query import Query
 from replicas.query_file import parse
 from replicas.sql_plan import sql_plan
@@ -104,4 +106,4 @@ def _query_of(module: ModuleType, where: str) -> Query:
     query = getattr(module, "QUERY", None)
     if not isinstance(query, Query):
         raise UsageError(f"{where} has no QUERY of type replicas.query.Query")
-    return query
+    return msgspec.structs.replace(query, code=code_hash(module))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from replicas.checkpoint import Skipped
 from replicas.source import malformed_in
 
 _LABELS: Final = ("merge", "replica")
@@ -33,6 +34,11 @@ class Metrics:
         self._stable = self._gauge("stable_milliseconds", "The last stable that this process has written.")
         self._state_rows = self._gauge("state_rows", "Rows in Spark's state after the last batch.")
         self._state_bytes = self._gauge("state_bytes", "Memory of Spark's state after the last batch.")
+        self._skipped_to = self._gauge(
+            "skipped_to_milliseconds", "What ends before it was left out, as the merge said."
+        )
+        self._skipped_cuts = self._gauge("skipped_cuts", "Cuts that this incarnation did not have to read.")
+        self._skipped_rows = self._gauge("skipped_rows", "Offsets in them: at most so many rows.")
         self._attached = self._gauge("attached", "1 once the merge has this replica as an input.")
         self._rows = self._counter("rows", "Rows that batches have read.")
         self._malformed = self._counter("malformed_rows", "Rows left out since they do not fit the schema.")
@@ -65,6 +71,13 @@ class Metrics:
         """Note the last stable; one that is not there yet has no series."""
         if stable is not None:
             self._stable.labels(*self._names).set(stable)
+
+    def skipped(self, skipped: Skipped) -> None:
+        """Note what was left out; where nothing was, there is no time."""
+        if skipped.before is not None:
+            self._skipped_to.labels(*self._names).set(skipped.before)
+        self._skipped_cuts.labels(*self._names).set(skipped.cuts)
+        self._skipped_rows.labels(*self._names).set(skipped.rows)
 
     def committed(self, progress: Mapping[str, Any]) -> None:
         """Note a batch, from Spark's report of it."""

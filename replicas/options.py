@@ -90,7 +90,9 @@ def make_settings(given: Mapping[str, Any]) -> ReplicaSettings:
         max_rows=given["max_rows"],
         trigger_ms=given["trigger_ms"],
         wait_seconds=given["wait_seconds"],
+        transaction_timeout_ms=given["transaction_timeout_ms"],
         start=Start.parse(given["start"]),
+        feedback=given["feedback"],
     )
 
 

@@ -6,7 +6,8 @@ error. In the optimised plan no filter may therefore lie below a watermark of it
 check agreed with what really happened in all of 19 shapes).
 
 **Repeatability.** A result must be a function of the set of rows, in every replica and every replay. Functions of the
-clock, of chance and of the order of rows are known by their names.
+clock, of chance and of the order of rows are known by their names. A list that is collected must be sorted on the
+spot. What depends on types and columns, sums of floats for one, is `replicas.shape`'s to see.
 
 **The hash.** Spark goes on from a checkpoint with another filter, window length or group key without a word
 (spark-facts.md 7). The hash is over the analysed plan, where the numbers of columns, which differ from run to run, are
@@ -36,10 +37,20 @@ _VOLATILE = re.compile(
 _UNREPEATABLE_NAMES = {
     **dict.fromkeys(("current_timestamp", "current_date", "current_time", "localtimestamp", "now"), "the clock"),
     **dict.fromkeys(("rand", "randn", "randstr", "uniform", "uuid", "shuffle"), "chance"),
-    **dict.fromkeys(("first", "first_value", "last", "last_value", "any_value"), "the order of rows"),
+    **dict.fromkeys(
+        (
+            *("first", "first_value", "last", "last_value", "any_value", "max_by", "min_by", "mode"),
+            *("listagg", "string_agg", "percentile_approx", "approx_percentile", "histogram_numeric"),
+        ),
+        "the order of rows",
+    ),
     **dict.fromkeys(("monotonically_increasing_id", "input_file_name"), "how rows are spread over tasks"),
 }
 _UNREPEATABLE = re.compile(rf"(?<![\w.`])(?P<name>{'|'.join(_UNREPEATABLE_NAMES)})\(")
+# Collected in the order of rows, unless it is sorted at once. (`array_agg` is another name for `collect_list`.)
+_UNSORTED = re.compile(
+    r"(?<!\bsort_array\()(?<!\bsort_array\(flatten\()(?<![\w.`])(?P<name>collect_list|collect_set)\("
+)
 
 
 def require_watermark_above_filters(plan: str) -> None:
@@ -75,7 +86,13 @@ def require_repeatable(plan: str) -> None:
     if found is not None:
         raise UsageError(
             f"the function {found['name']} depends on {_UNREPEATABLE_NAMES[found['name']]}, so replicas and replays "
-            "would not agree: take what the rows say, and break ties by a column"
+            "would not agree: take what the rows say, and break ties by a column, as max(struct(price, id)) does"
+        )
+    found = _UNSORTED.search(plan)
+    if found is not None:
+        raise UsageError(
+            f"the function {found['name']} depends on the order of rows, so replicas and replays would not agree: sort "
+            f"what it gives where it is collected, sort_array({found['name']}(…))"
         )
 
 

@@ -15,7 +15,7 @@ from lmerge.errors import LMergeError
 from lmerge.process.api import Api
 from lmerge.process.probes import Probes
 from replicas.attachment import Attachment
-from replicas.errors import ReplicaFailed, Stopped
+from replicas.errors import ReplicaFailed, RowsDropped, Stopped
 from replicas.feed_start import FeedStart
 from replicas.job import Replica
 from replicas.metrics import Metrics
@@ -100,20 +100,29 @@ def _run_spark(
 def _run(replica: Replica, report: Report, attachment: Attachment | None, stop: threading.Event) -> None:
     query = replica.start()
     report.started(replica.incarnation)
+
+    def look() -> None:
+        report.look(query.recentProgress, query.status, replica.stable, replica.skipped)
+
     with nullcontext() if attachment is None else attachment:
         try:
-            for _ in _looks(query, stop):
-                report.look(query.recentProgress, query.status, replica.stable)
-                if attachment is not None:
-                    attachment.check()
-            asked = stop.is_set()
-        finally:
-            report.stopping()
-            replica.stop()
+            try:
+                for _ in _looks(query, stop):
+                    look()
+                    if attachment is not None:
+                        attachment.check()
+                asked = stop.is_set()
+            finally:
+                report.stopping()
+                replica.stop()
+                look()  # at the batches since the last look: what they dropped makes the next start begin anew
+        except RowsDropped as error:
+            replica.give_up(str(error))
+            raise
         if asked and attachment is not None:
             attachment.detach()
     if not asked:
-        raise ReplicaFailed(_cause(query, replica.failure))
+        raise ReplicaFailed(cause(query, replica.failure))
 
 
 def _looks(query: StreamingQuery, stop: threading.Event) -> Iterator[None]:
@@ -132,7 +141,7 @@ def _stop_on_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGINT, note)
 
 
-def _cause(query: StreamingQuery, failure: BaseException | None) -> str:
+def cause(query: StreamingQuery, failure: BaseException | None) -> str:
     """Say in a sentence why a query ended: our own error if there is one in Spark's report."""
     error = query.exception() if failure is None or isinstance(failure, Stopped) else failure
     if isinstance(error, LMergeError):

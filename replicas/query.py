@@ -2,7 +2,7 @@
 
 A query is one file, Spark SQL with a header (`replicas.query_file`) or a Python module that has a `QUERY`;
 `replicas.loader` finds it. A plan is one way to run it: from the sources' DataFrames to a result. All plans of a query
-give the same TDB.
+give the same TDB; those that `replicas.early` makes answer before their windows close, and revise.
 
 A source's DataFrame has the columns of its schema and `event_time`, a timestamp that carries the watermark. A result
 has the columns `vs` and `ve` (milliseconds) and, for the payload, whatever else the plan selects. Its values must be
@@ -45,6 +45,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reach_ms: Callable[[Windows], int] | None = None
     """Gives the largest `ve - ts` of a result and a row that it rests on, where the shape does not tell: a replica that
     starts late is complete from there on (`replicas.start`)."""
+    operator: str | None = None
+    """The operator that `build` hosts, in words (`replicas.early`): its sources come with their heartbeats. The text is
+    part of what the plan is."""
     check: Callable[[Windows], None] = lambda _windows: None
     """Raises UsageError for windows that this plan cannot run."""
     place: str = ""
@@ -68,6 +71,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         rank: the field by which results with one vs are ordered in a lane; None: by their canonical payload.
         windows: the lifetimes of its results, by default; INSTANTS if it has no windows.
         feed: the file of the feed that it reads, if none is named at the start.
+        code: what its functions are, by a hash of their sources: a plan's text shows their names alone.
     """
 
     name: str
@@ -77,6 +81,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     rank: str | None = None
     windows: Windows = INSTANTS
     feed: Path | None = None
+    code: str = ""
 
     def __post_init__(self) -> None:
         if not self.sources:

@@ -4,7 +4,6 @@ Planning runs in one long-lived Python process beside the driver's JVM, reading 
 memory with the other, so all they know comes with `SourceSpec`, the offsets and the tasks.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,17 +16,28 @@ from pyspark.sql.types import StructType
 
 from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat, Source
-from lmerge.kafka import Record, RecordsGone, TailReader
+from lmerge.kafka import Record, RecordsGone, RetryError, TailReader
 from lmerge.process.kafka_options import read_cluster
-from replicas.cuts import CutOffset, Located, Range, Task, choose_end, floor_of, plan_tasks, require_consecutive
+from replicas.ahead import Ahead
+from replicas.cuts import (
+    Bounds,
+    CutOffset,
+    Located,
+    Range,
+    Task,
+    choose_end,
+    floor_of,
+    plan_tasks,
+)
 from replicas.rows import RowReader, ddl
+from replicas.skipping import Signals, Told
 from replicas.state import Offset, ReplicaDirectory, ReplicaFile
 
 NAME: Final = "lmerge_cuts"
 SPEC: Final = "spec"
 
 DELAY_DAYS: Final = 3_660_000
-"""D: the watermark is the largest event time minus D. Ten thousand years, so that no row that a feed can have (years 1
+"""D: the watermark is the largest event time minus D. Ten thousand years, so that no row that a feed can have (1970
 to 9999) moves it, with or without a ceiling; only heartbeat rows do, whose event time is tau + D."""
 DELAY_MS: Final = DELAY_DAYS * 86_400_000
 
@@ -46,7 +56,12 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
         schema: fields and the names of their types.
         directory: the replica's. Its file has the offset of the first batch, which is never "the newest now" (S10).
         max_cuts: the most heartbeats of a batch.
-        max_rows: the most rows of a batch, if one cut is not larger.
+        max_rows: the most rows of a batch, of all topics, if one cut is not larger.
+        topics: all that the query reads; none: this one alone.
+        feedback: the topic on which the merge says how far to skip; None: nobody does.
+        input: the name under which it does.
+        lanes: how many of its lanes have to.
+        placed: whether rows say where they stand in the topic, and the heartbeat row what does not matter any more.
     """
 
     bootstrap_servers: str
@@ -56,7 +71,12 @@ class SourceSpec(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     max_cuts: int
     max_rows: int
+    topics: tuple[str, ...] = ()
     kafka_config: str | None = None
+    feedback: str | None = None
+    input: str = ""
+    lanes: int = 1
+    placed: bool = False
 
     def encode(self) -> str:
         """Return it as the text of an option."""
@@ -77,7 +97,7 @@ class CutSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        return ddl(self._spec.schema)
+        return ddl(self._spec.schema, placed=self._spec.placed)
 
     def streamReader(self, schema: StructType) -> "CutReader":  # noqa: ARG002, N802  # Spark's names
         """Return the reader."""
@@ -89,12 +109,14 @@ class CutReader(DataSourceStreamReader):
 
     def __init__(self, spec: SourceSpec) -> None:
         self._spec = spec
-        # Heartbeats after the last `start`, in order: what was looked up is not asked for again.
-        self._following: deque[Located] = deque()
-        # Up to which heartbeat, and to which Kafka offset, they were looked up: behind the last heartbeat there is a
-        # transaction's marker, which a read that begins at the next offset would wait for in vain, in every poll.
-        self._known_n = -1
-        self._read_to = 0
+        self._ahead = Ahead(
+            spec.source.topic,
+            end=lambda: _tail_reader(spec).watermarks(spec.heartbeats, 0).end,
+            read=self._read_heartbeats,
+        )
+        self._signals: Signals | None = None
+        if spec.feedback is not None:
+            self._signals = Signals(lambda: _tail_reader(spec), spec.feedback, Told(spec.input, spec.lanes))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave behind what only the planning process needs: this is pickled for every task, wherever that runs."""
@@ -110,40 +132,67 @@ class CutReader(DataSourceStreamReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: ARG002, N802  # Spark's names
         """Return where the batch that begins at `start` ends; `start` itself if no heartbeat came."""
         begin = CutOffset.from_json(start)
-        self._forget_up_to(begin)
-        if len(self._following) < self._spec.max_cuts:
-            self._look_ahead(begin)
-        spec, floor = self._spec, self._floor(begin)
-        topic, following = spec.source.topic, self._following
-        end = choose_end(begin, following, topic, max_cuts=spec.max_cuts, max_rows=spec.max_rows, floor=floor)
-        return end.to_json()
+        self._ahead.begin_at(begin)
+        reach_ms = self._file().reach_ms
+        before = begin.before if reach_ms is None else self._before(begin)
+        bounds = Bounds(self._spec.max_cuts, self._spec.max_rows)
+        self._ahead.look(bounds, floor_of(before, reach_ms))
+        end = choose_end(
+            begin,
+            self._ahead.following,
+            self._spec.source.topic,
+            bounds,
+            topics=self._spec.topics,
+            before=before,
+            reach_ms=reach_ms,
+        )
+        return start if end == begin else end.to_json()  # the same text, or Spark would run a batch of nothing
+
+    def _before(self, begin: CutOffset) -> int | None:
+        """Return what the next offset says: what the last one said, or more if the merge has said so since."""
+        given = [begin.before, None if self._signals is None else self._signals.before()]
+        return max((before for before in given if before is not None), default=None)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of the batch `(start, end]`."""
         begin, last = CutOffset.from_json(start), CutOffset.from_json(end)
         if begin.n == last.n:
             return []
-        topic = self._spec.source.topic
-        chain = [begin.heartbeat(topic), *(located.heartbeat for located in self._between(begin, last))]
-        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau, floor=self._floor(last))
+        topic, floor = self._spec.source.topic, self._floor(last)
+        chain = [located.heartbeat for located in self._ahead.chain(begin, last, floor)]
+        if chain[-1].n != last.n:
+            raise self._gone(
+                f"heartbeats {begin.n + 1} to {last.n} are not in {self._spec.heartbeats} at offsets "
+                f"({begin.at}, {last.at}]"
+            )
+        return plan_tasks(chain, topic, rows_per_task=_ROWS_PER_TASK, tau=last.tau, before=last.before, floor=floor)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task and, in one task of the batch, the heartbeat row."""
         assert isinstance(partition, Task)
-        rows = RowReader(self._spec.source, self._spec.schema)
+        rows = RowReader(self._spec.source, self._spec.schema, placed=self._spec.placed)
         for part in partition.ranges:
             yield from self._read_range(part, rows)
-        if partition.tau is not None or rows.malformed:
+        if partition.tau is not None or partition.before is not None or rows.malformed:
             # At the epoch an event time moves no watermark: it is D below 0.
             event_time = 0 if partition.tau is None else partition.tau + DELAY_MS
-            yield rows.control(event_time)
+            yield rows.control(event_time, tau=partition.tau, before=partition.before)
 
     def _read_range(self, part: Range, rows: RowReader) -> Iterator[pa.RecordBatch]:
+        topic = self._spec.source.topic
         start, end = part.segments[0].start, part.segments[-1].end
-        for records in self._read_committed(self._spec.source.topic, part.partition, start, end):
+        place = start
+        for records in self._read_committed(topic, part.partition, start, end):
+            place = records[-1].offset + 1
             batch = rows.read(records, part.segments)
             if batch is not None:
                 yield batch
+        if place < end and part.ends_with_row:  # else the batch would be silently incomplete
+            raise RetryError(
+                f"{topic}/{part.partition} was not read to its end: nothing came of offsets [{place}, {end}), where "
+                f"heartbeats found a record at {end - 1}. Start the replica again: nothing of the batch was written, "
+                "and its rows are read anew. If it comes again, a record was taken out of the topic"
+            )
 
     def _floor(self, offset: CutOffset) -> int | None:
         """Return the smallest timestamp that matters; the reach is the incarnation's, as its plan is."""
@@ -154,42 +203,6 @@ class CutReader(DataSourceStreamReader):
         if file is None:
             raise UsageError(f"{self._spec.directory} has no replica.json: a replica writes it before it starts Spark")
         return file
-
-    def _forget_up_to(self, start: CutOffset) -> None:
-        while self._following and self._following[0].heartbeat.n <= start.n:
-            self._following.popleft()
-        first = self._following[0].heartbeat.n if self._following else self._known_n + 1
-        if first != start.n + 1:  # the first call, or Spark went back
-            self._following.clear()
-            self._known_n, self._read_to = start.n, start.at + 1
-
-    def _look_ahead(self, start: CutOffset) -> None:
-        """Read on in the heartbeats, to where they end now or until there are enough for a batch."""
-        end = _tail_reader(self._spec).watermarks(self._spec.heartbeats, 0).end
-        if end <= self._read_to:
-            return
-        topic = self._spec.source.topic
-        for batch in self._read_heartbeats(self._read_to, end):
-            before = CutOffset.of(self._following[-1], topic) if self._following else start
-            require_consecutive(before, batch, topic)
-            self._following += batch
-            self._known_n, self._read_to = batch[-1].heartbeat.n, batch[-1].at + 1
-            if len(self._following) >= self._spec.max_cuts:
-                return
-        self._read_to = end
-
-    def _between(self, start: CutOffset, end: CutOffset) -> list[Located]:
-        """Return the heartbeats of a batch; from the log if they are not in memory, as after a restart."""
-        known = [located for located in self._following if start.n < located.heartbeat.n <= end.n]
-        if len(known) != end.n - start.n:
-            known = [located for batch in self._read_heartbeats(start.at + 1, end.at + 1) for located in batch]
-            require_consecutive(start, known, self._spec.source.topic)
-        if not known or known[-1].heartbeat.n != end.n:
-            raise self._gone(
-                f"heartbeats {start.n + 1} to {end.n} are not in {self._spec.heartbeats} at offsets "
-                f"({start.at}, {end.at}]"
-            )
-        return known
 
     def _read_heartbeats(self, start: int, end: int) -> Iterator[list[Located]]:
         for records in self._read_committed(self._spec.heartbeats, 0, start, end):

@@ -5,19 +5,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from lmerge.errors import UsageError
+from replicas.emit import RESERVED, SEQUENCE, VOLD
 from replicas.query import Query
 
 _INEXACT: Final = re.compile(r"\b(double|float)\b")
 _UNREADABLE: Final = re.compile(r"\b(binary|timestamp\w*|date|interval|variant|map)\b")
 
 
-def require_result(query: Query, place: str, columns: Mapping[str, str]) -> None:
+def require_result(query: Query, place: str, columns: Mapping[str, str], *, hosted: bool = False) -> None:
     """Check the columns of a result.
 
     Args:
         query: whose result it is.
         place: where its plan is written.
         columns: the names of the columns and their types, as Spark SQL writes them.
+        hosted: whether they come from an operator, which has columns of its own.
 
     Raises:
         UsageError: what cannot become an event, or would not be the same in every plan.
@@ -28,7 +30,9 @@ def require_result(query: Query, place: str, columns: Mapping[str, str]) -> None
                 f"{place}: the result needs a column {name} of type bigint, milliseconds, not "
                 f"{columns.get(name, 'none')}; for a window it is unix_millis({of_window})"
             )
-    payload = {name: kind for name, kind in columns.items() if name not in {"vs", "ve"}}
+    payload = {name: kind for name, kind in columns.items() if name not in RESERVED}
+    for name in () if hosted else columns.keys() & {SEQUENCE, VOLD}:
+        raise UsageError(f"{place}: a column cannot be named {name}, which only operators say; give it another name")
     if not payload:
         raise UsageError(f"{place}: the result has no column but vs and ve, so its events would say nothing")
     for role, name in [*(("key", name) for name in query.key), *((("rank", query.rank),) if query.rank else ())]:

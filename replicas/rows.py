@@ -28,6 +28,17 @@ MALFORMED: Final = "_malformed"
 SAMPLES: Final = "_samples"
 """Column: some of them in words, as a JSON list; null where there are none."""
 
+PARTITION: Final = "_partition"
+OFFSET: Final = "_offset"
+"""Columns of rows that are placed: where in the topic a row stands; null in control rows."""
+
+TAU: Final = "_tau"
+BEFORE: Final = "_before"
+"""Columns of rows that are placed: what the heartbeat row says, that no row with `ts <= tau` is to come, and that no
+result with `ve < before` matters; null elsewhere, and if it does not say so."""
+
+PLACED: Final = (PARTITION, OFFSET, TAU, BEFORE)
+
 _MAX_SAMPLES: Final = 3
 _SAMPLE_BYTES: Final = 80
 
@@ -64,7 +75,7 @@ def type_names(schema: Schema) -> dict[str, str]:
     for name, kind in schema.items():
         if kind not in _KINDS:
             raise UsageError(f"schema: field {name!r} is of type {kind!r}; choose one of {', '.join(_BY_NAME)}")
-        if name in {EVENT_TIME, CONTROL, MALFORMED, SAMPLES} or not name.isidentifier():
+        if name in {EVENT_TIME, CONTROL, MALFORMED, SAMPLES, *PLACED} or not name.isidentifier():
             raise UsageError(f"schema: a field cannot be named {name!r}")
     return {name: kind.__name__ for name, kind in schema.items()}
 
@@ -75,10 +86,12 @@ class RowReader:
     Args:
         source: where a row's timestamp is.
         schema: the fields to read and the names of their types.
+        placed: whether rows say where they stand, for whoever must bring them into one order again.
     """
 
-    def __init__(self, source: Source, schema: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, schema: Mapping[str, str], *, placed: bool = False) -> None:
         self._source = source
+        self._placed = placed
         # A name in JSON need not be one in Python, so attributes have names of their own; `t` is the time field.
         self._attributes = {name: "t" if name == source.field else f"c{n}" for n, name in enumerate(schema)}
         names = {attribute: name for name, attribute in self._attributes.items()} | {"t": source.field or ""}
@@ -91,6 +104,7 @@ class RowReader:
             [(name, _BY_NAME[kind].arrow) for name, kind in schema.items()]
             + [(EVENT_TIME, pa.timestamp("us", tz="UTC")), (CONTROL, pa.bool_())]
             + [(MALFORMED, pa.int64()), (SAMPLES, pa.string())]
+            + [(name, pa.int64()) for name in PLACED if placed]
         )
         self.malformed = 0
         self.samples: list[str] = []
@@ -102,7 +116,7 @@ class RowReader:
             records: of one partition, in the order of offsets.
             segments: of the same partition, in order; they cover the records.
         """
-        rows, times = [], []
+        rows, times, places = [], [], []
         rules = iter(segments)
         rule = next(rules)
         low, high = _bounds(rule)
@@ -114,13 +128,16 @@ class RowReader:
             if found is not None and low < found[1] <= high:
                 rows.append(found[0])
                 times.append(found[1] * 1000)
-        return self._batch(rows, times) if rows else None
+                if self._placed:
+                    places.append((record.partition, record.offset))
+        return self._batch(rows, times, places) if rows else None
 
-    def control(self, event_time_ms: int) -> pa.RecordBatch:
+    def control(self, event_time_ms: int, *, tau: int | None = None, before: int | None = None) -> pa.RecordBatch:
         """Return the one row that is no data; it tells of the malformed rows so far."""
         data: dict[str, list[Any]] = {name: [None] for name in self._attributes}
         samples = msgspec.json.encode(self.samples).decode() if self.samples else None
         data |= {EVENT_TIME: [event_time_ms * 1000], CONTROL: [True], MALFORMED: [self.malformed], SAMPLES: [samples]}
+        data |= {PARTITION: [None], OFFSET: [None], TAU: [tau], BEFORE: [before]}
         return self._arrow(data)
 
     def _read_short(self, value: bytes | None) -> tuple[Any, int] | None:
@@ -157,12 +174,16 @@ class RowReader:
                 f"{record.topic}/{record.partition} at offset {record.offset}: {error}; it begins {value!r}"
             )
 
-    def _batch(self, rows: Sequence[Any], times: Sequence[int]) -> pa.RecordBatch:
+    def _batch(self, rows: Sequence[Any], times: Sequence[int], places: Sequence[tuple[int, int]]) -> pa.RecordBatch:
         data: dict[str, Any] = {
             name: [getattr(row, attribute) for row in rows] for name, attribute in self._attributes.items()
         }
         count = len(rows)
         data |= {EVENT_TIME: times, CONTROL: [False] * count, MALFORMED: [0] * count, SAMPLES: [None] * count}
+        if self._placed:
+            partitions, offsets = zip(*places, strict=True)
+            nothing = [None] * count
+            data |= {PARTITION: partitions, OFFSET: offsets, TAU: nothing, BEFORE: nothing}
         return self._arrow(data)
 
     def _arrow(self, data: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
@@ -173,7 +194,7 @@ class RowReader:
 
 def _bounds(rule: Segment) -> tuple[int, int]:
     """Return `(low, high)`: a row counts iff its timestamp is readable and in ``(low, high]``."""
-    low = MIN_TS - 1 if rule.tau_before is None else rule.tau_before
+    low = MIN_TS - 1 if rule.tau_before is None else max(rule.tau_before, MIN_TS - 1)
     return low, MAX_TS if rule.ceiling is None else min(rule.ceiling, MAX_TS)
 
 
@@ -183,8 +204,9 @@ def _decoder(fields: Mapping[str, Any], names: Mapping[str, str]) -> Any:
     return msgspec.json.Decoder(layout).decode
 
 
-def ddl(schema: Mapping[str, str]) -> str:
+def ddl(schema: Mapping[str, str], *, placed: bool = False) -> str:
     """Return the columns of a source as Spark SQL writes them."""
     fields = [f"`{name}` {_BY_NAME[kind].sql}" for name, kind in schema.items()]
     control = [f"`{CONTROL}` boolean", f"`{MALFORMED}` bigint", f"`{SAMPLES}` string"]
-    return ", ".join([*fields, f"`{EVENT_TIME}` timestamp", *control])
+    places = [f"`{name}` bigint" for name in PLACED if placed]
+    return ", ".join([*fields, f"`{EVENT_TIME}` timestamp", *control, *places])

@@ -40,7 +40,12 @@ DEFAULTS: Final = {
 }
 
 FIXED: Final = {
+    # What expressions mean: all plans, replicas and versions of Spark compute by the same rules.
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # The plan's text is hashed: it must not be cut off.
     "spark.sql.debug.maxToStringFields": "10000",
     # A batch that brings no rows, but a watermark, closes windows.
@@ -50,6 +55,9 @@ FIXED: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
 }
+
+_LEGACY: Final = "spark.sql.legacy."
+"""Settings that let expressions mean what they meant in an older Spark."""
 
 
 def make_session(name: str, *, master: str, overrides: Mapping[str, str]) -> SparkSession:
@@ -67,6 +75,11 @@ def make_session(name: str, *, master: str, overrides: Mapping[str, str]) -> Spa
         if key in FIXED:
             raise UsageError(
                 f"Spark setting {key} cannot be set: the replica rests on {key}={FIXED[key]}; leave it out"
+            )
+        if key.startswith(_LEGACY):
+            raise UsageError(
+                f"Spark setting {key} cannot be set: it changes what a plan means, and other replicas would not agree; "
+                "leave it out, and write the plan for Spark as it is"
             )
     os.environ["TZ"] = "UTC"
     time.tzset()

@@ -21,6 +21,8 @@ MAX_CUTS: Final = 1_000
 MAX_ROWS: Final = 100_000
 """The bounds of a batch. A hundred thousand rows take about half a second; their results pass through the driver."""
 
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+"""How long a write may take; so long, too, whoever reads a topic waits for a writer that died and has no successor."""
 
 FIRST: Final = Start("first")
 
@@ -42,10 +44,12 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         directory: where its checkpoint is.
         lanes: the partitions of its topic: those of the merge.
         max_cuts: the most heartbeats of a batch.
-        max_rows: the most rows of a batch, unless a single cut has more.
+        max_rows: the most rows of a batch, of all topics together, unless a single cut has more.
         trigger_ms: the shortest time from one batch to the next.
         wait_seconds: how long to wait for the first heartbeat of the feed.
         start: where an incarnation begins; a replica that goes on from its checkpoint does not ask.
+        transaction_timeout_ms: how long the transaction of a batch may take, from its first record on.
+        feedback: the topic on which its merge tells it to skip ahead, `<merge>.feedback` by default; "" if none.
 
     Raises:
         UsageError: what cannot be, or parts that do not fit together.
@@ -67,6 +71,8 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
     wait_seconds: float = 60
     start: Start = FIRST
     kafka_config: Path | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    feedback: str | None = None
 
     def __post_init__(self) -> None:
         for kind, name in (("merge", self.merge), ("replica", self.replica)):
@@ -88,14 +94,20 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return how to reach the cluster.
 
         Raises:
-            UsageError: the file of its settings cannot be read.
+            UsageError: the file of its settings cannot be read, or no broker allows such a timeout.
         """
-        return read_cluster(self.bootstrap_servers, self.kafka_config)
+        cluster = read_cluster(self.bootstrap_servers, self.kafka_config)
+        return msgspec.structs.replace(cluster, transaction_timeout_ms=self.transaction_timeout_ms)
 
     @property
     def topic(self) -> str:
         """The topic that it writes."""
         return f"{self.merge}.replica.{self.replica}"
+
+    @property
+    def feedback_topic(self) -> str | None:
+        """The topic on which its merge tells it to skip ahead; None: it is not to listen."""
+        return f"{self.merge}.feedback" if self.feedback is None else self.feedback or None
 
     @property
     def transactional_id(self) -> str:

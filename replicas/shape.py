@@ -43,6 +43,21 @@ from lmerge.properties import (
 from replicas.progress import AT_ONCE, Progress
 
 
+class Expression(msgspec.Struct, frozen=True):
+    """How a column is made, as far as it is about time; what is not is left out of `Node.values`.
+
+    Args:
+        kind: `column`, `number`, `add`, `subtract`, `modulo` (the remainder, never negative), `greatest`, `millis` (of
+            microseconds), `struct`, `field`.
+        inputs: what it is made of.
+        number: the id of a column, the value of a number, the divisor of a modulo, the place of a field.
+    """
+
+    kind: str
+    inputs: tuple["Expression", ...] = ()
+    number: int = 0
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """An operator of a plan, as far as it matters here.
 
@@ -51,20 +66,28 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         inputs: the operators below.
         columns: the ids of its columns.
         copies: of those, which are plain copies of a column below: id here to id there.
+        values: of the others, those that are about time: the ways in which each is made.
         windows: Aggregate: how many windows it groups by.
         groups: Aggregate: the ids of its columns that hold what it groups by besides; None for one that it leaves out.
         join: Join: its type in Spark's words.
         range_ms: Join: by how much it lowers the watermark; None: it has no bound on time.
+        event_time: EventTimeWatermark: the column that has the time of a row.
+        keys: Deduplicate: the columns by which rows are told apart.
+        inexact: Aggregate: functions that compute with floats, in Spark's words.
     """
 
     kind: str
     inputs: tuple["Node", ...] = ()
     columns: tuple[int, ...] = ()
     copies: Mapping[int, int] = msgspec.field(default_factory=dict)
+    values: Mapping[int, tuple[Expression, ...]] = msgspec.field(default_factory=dict)
     windows: int = 0
     groups: tuple[int | None, ...] = ()
     join: str = ""
     range_ms: int | None = None
+    event_time: int | None = None
+    keys: tuple[int, ...] = ()
+    inexact: tuple[str, ...] = ()
 
 
 class Shape(NamedTuple):
@@ -103,6 +126,26 @@ def infer(plan: Node, *, rank: str | None) -> Shape:
     if rank is not None and properties.order is Order.NON_DECREASING and not known.progress.at_once:
         properties = msgspec.structs.replace(properties, tie_order=BY_RANK)
     return Shape(properties, known.progress)
+
+
+def require_order_free(plan: Node) -> None:
+    """Refuse a plan whose results depend on the order of rows by the types or the columns of an operator.
+
+    Raises:
+        UsageError: it has one.
+    """
+    if plan.inexact:
+        raise UsageError(
+            f"the function {plan.inexact[0]} adds up floats, so its result depends on the order of rows, and replicas "
+            "would not agree: cast to decimal or bigint before you add up, and divide sums for an average"
+        )
+    if plan.kind == "Deduplicate" and not {*plan.columns} <= {*plan.keys}:
+        raise UsageError(
+            "a deduplication keeps columns that are no keys of it: of which row depends on the order of rows; name "
+            "every column, or take max(struct(…)) per window and key"
+        )
+    for below in plan.inputs:
+        require_order_free(below)
 
 
 def _fold(node: Node) -> _Known:

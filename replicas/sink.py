@@ -31,7 +31,7 @@ from lmerge.kafka import (
     TransactionalWriter,
 )
 from replicas.emit import with_element
-from replicas.errors import Superseded
+from replicas.errors import NotWritten, Superseded
 from replicas.state import HELLO_BATCH, Tag
 
 HEADER: Final = "lmerge-batch"
@@ -110,6 +110,7 @@ class Sink(Closing):
 
         Raises:
             Superseded: a higher incarnation is in the lanes.
+            NotWritten: tried often enough.
             BrokerError: not to be healed here.
         """
         if not any(records.values()):
@@ -121,10 +122,14 @@ class Sink(Closing):
                 if is_done(tag, self._committed, self.topic):
                     return False
                 self._commit(tag, records)
-            except (Fenced, RebuildError, RetryError):
+            except (Fenced, RebuildError, RetryError) as error:
                 self._drop_writer()
                 if attempt == _ATTEMPTS:
-                    raise
+                    raise NotWritten(
+                        f"{tag}: not written to {self.topic} in {_ATTEMPTS} attempts: {error}; if a write takes longer "
+                        f"than a transaction may, {self._settings.transaction_timeout_ms} ms, raise "
+                        "--transaction-timeout-ms"
+                    ) from error
             else:
                 self._committed = tag
                 return True

@@ -5,33 +5,66 @@ time tau + D under `withWatermark(…, D)`: W becomes tau. That row has to pass 
 query. Catalyst pushes a plain filter below the watermark, where it would take the heartbeats away before they act; so
 the filter *uses* a column that cannot be evaluated anywhere else, `spark_partition_id()`: the barrier. All of this is
 inside this module, and `require_heartbeats_move` looks at the result before a replica runs it (spark-facts.md 1.2).
+
+Operators of ours need no watermark: they take the heartbeat row as what it is, in the batch that has it. For them, and
+for nobody else, `load_placed` leaves it in (`replicas.early`).
 """
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that every Spark user knows
 
 from replicas.planshape import require_watermark_above_filters
 from replicas.query import EVENT_TIME
 from replicas.reader import DELAY_DAYS, NAME, SPEC, CutSource, SourceSpec
-from replicas.rows import CONTROL, MALFORMED, SAMPLES
+from replicas.rows import CONTROL, MALFORMED, PLACED, SAMPLES
 
 _BARRIER: Final = "_barrier"
+
+_registering: Final = threading.Lock()
+"""Held from a registration to the load that uses it. Loads that share a registration share a map of environment
+variables in the driver's JVM, to which each query adds when it starts, and Spark does not guard it: of two queries that
+started at once, each task ended with an `OptionalDataException`."""
 
 
 def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     """Return the rows of a topic that count, with the watermark on `event_time`."""
-    spark.dataSource.register(CutSource)
-    rows = spark.readStream.format(NAME).option(SPEC, spec.encode()).load()
+    rows = _read(spark, spec).withWatermark(EVENT_TIME, f"{DELAY_DAYS} days")
     return (
-        rows.withWatermark(EVENT_TIME, f"{DELAY_DAYS} days")
-        .observe(observation(spec.source.topic), F.sum(MALFORMED).alias("malformed"), F.max(SAMPLES).alias("samples"))
+        _observed(rows, spec)
         .withColumn(_BARRIER, F.expr("spark_partition_id()"))
         .where(f"not {CONTROL} and {_BARRIER} >= 0")
         .drop(_BARRIER, CONTROL, MALFORMED, SAMPLES)
+    )
+
+
+def load_placed(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+    """Return the rows of a topic that count, where each stands, and the heartbeat row of every batch.
+
+    There is no watermark. The columns beyond those of the schema are `event_time` and `PLACED_COLUMNS`.
+    """
+    placed = msgspec.structs.replace(spec, placed=True)
+    return _observed(_read(spark, placed), placed).drop(MALFORMED, SAMPLES)
+
+
+PLACED_COLUMNS: Final = {CONTROL: "boolean", **dict.fromkeys(PLACED, "bigint")}
+"""Columns of placed rows, and their types."""
+
+
+def _read(spark: SparkSession, spec: SourceSpec) -> DataFrame:
+    with _registering:
+        spark.dataSource.register(CutSource)
+        return spark.readStream.format(NAME).option(SPEC, spec.encode()).load()
+
+
+def _observed(rows: DataFrame, spec: SourceSpec) -> DataFrame:
+    return rows.observe(
+        observation(spec.source.topic), F.sum(MALFORMED).alias("malformed"), F.max(SAMPLES).alias("samples")
     )
 
 
@@ -42,15 +75,15 @@ def observation(topic: str) -> str:
 
 def malformed_in(progress: Mapping[str, Any]) -> int:
     """Return how many malformed rows a batch met, from Spark's progress."""
-    return sum(metrics["malformed"] or 0 for metrics in _observed(progress))
+    return sum(metrics["malformed"] or 0 for metrics in _met(progress))
 
 
 def samples_in(progress: Mapping[str, Any]) -> list[str]:
     """Return some of them, in words; of each topic those of one task."""
-    return [sample for metrics in _observed(progress) for sample in json.loads(metrics["samples"] or "[]")]
+    return [sample for metrics in _met(progress) for sample in json.loads(metrics["samples"] or "[]")]
 
 
-def _observed(progress: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _met(progress: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     observed = progress.get("observedMetrics") or {}
     return (metrics for name, metrics in observed.items() if name.startswith("source "))
 

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -9,12 +10,16 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from lmerge.errors import UsageError
+from replicas.errors import in_a_line
 from replicas.query import Plan, Sources
 from replicas.query_file import Statement
 from replicas.windows import Windows
 
 _POSITION: Final = re.compile(r"\bline (\d+),? pos (\d+)")
-_NOISE: Final = re.compile(r"^\[[\w.]+\] |\s*(?:SQLSTATE: |\n).*", re.DOTALL)
+
+_naming: Final = threading.Lock()
+"""Held while the sources have their names, which are the session's: of two plans that were built at once, the first to
+end would take the tables of the other away."""
 
 # PySpark logs each of these errors too, with a page of Java.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -32,27 +37,28 @@ def _builder(statement: Statement, file: str) -> Callable[[Sources, Windows], Da
     def build(sources: Sources, windows: Windows) -> DataFrame:
         spark = next(iter(sources.values())).sparkSession
         parameters = {"width": f"{windows.width_ms} milliseconds", "slide": f"{windows.slide_ms} milliseconds"}
-        for name, frame in sources.items():
-            frame.createOrReplaceTempView(name)
-        try:
+        with _naming:
+            for name, frame in sources.items():
+                frame.createOrReplaceTempView(name)
             try:
-                return spark.sql(text, args=parameters)
-            except ParseException:
-                return spark.sql(text)  # fails again: only without parameters Spark says where it stumbles
-        except AnalysisException as error:
-            raise UsageError(_explain(str(error), file, statement.line)) from error
-        finally:
-            for name in sources:
-                spark.catalog.dropTempView(name)
+                try:
+                    return spark.sql(text, args=parameters)
+                except ParseException:
+                    return spark.sql(text)  # fails again: only without parameters Spark says where it stumbles
+            except AnalysisException as error:
+                raise UsageError(_explain(str(error), file, statement.line)) from error
+            finally:
+                for name in sources:
+                    spark.catalog.dropTempView(name)
 
     return build
 
 
 def _explain(text: str, file: str, line: int) -> str:
-    """Say in a line what Spark says in a page.
+    """Say it in a line, with the place.
 
     >>> _explain("[UNRESOLVED_COLUMN] no column `x`. SQLSTATE: 42703; line 4 pos 7; …", "q.sql", 3)
     'q.sql:4: no column `x`.'
     """
     found = _POSITION.search(text)
-    return f"{file}:{found[1] if found else line}: {_NOISE.sub('', text.strip())}"
+    return f"{file}:{found[1] if found else line}: {in_a_line(text)}"

@@ -70,6 +70,8 @@ class ReplicaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """None: minus infinity."""
     reach_ms: int | None = None
     """How far a row reaches into the results (`replicas.start`); None: not known."""
+    given_up: str | None = None
+    """Why this incarnation must not be gone on with, though its checkpoint is sound; None: it may be."""
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -110,10 +112,10 @@ def _obstacle(
     """Say why the checkpoint cannot be gone on from, or None."""
     if file is None:
         return "there is no checkpoint" if last_batch is None else "the checkpoint has no replica.json beside it"
-    if file.plan_hash != plan_hash:
-        return "the plan has changed"
-    if file.feed != feed:
-        return "the feed is another one"
+    if file.given_up is not None:
+        return f"the last one was given up: {file.given_up}"
+    if file.plan_hash != plan_hash or file.feed != feed:
+        return "the plan has changed" if file.plan_hash != plan_hash else "the feed is another one"
     mine = Tag(file.incarnation, HELLO_BATCH if last_batch is None else last_batch)
     if committed is not None and mine < committed:
         return f"the checkpoint is older than the topic: {mine} against {committed}"

@@ -8,11 +8,10 @@ from lmerge.errors import UsageError
 
 
 class Windows(msgspec.Struct, frozen=True, kw_only=True):
-    """All windows ``[s, s + width_ms)`` with ``s = offset_ms mod slide_ms``; tumbling if width and slide are equal."""
+    """All windows ``[s, s + width_ms)`` with ``s = 0 mod slide_ms``; tumbling if width and slide are equal."""
 
     width_ms: int
     slide_ms: int
-    offset_ms: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.slide_ms <= self.width_ms:
@@ -20,8 +19,6 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
                 f"windows of {self.width_ms} ms every {self.slide_ms} ms: needs 0 < slide <= width, "
                 "else rows fall between windows"
             )
-        if not 0 <= self.offset_ms < self.slide_ms:
-            raise UsageError(f"windows with offset {self.offset_ms} ms: needs 0 <= offset < slide")
 
     @property
     def tumbling(self) -> bool:
@@ -34,7 +31,7 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
         >>> Windows(width_ms=10, slide_ms=5).first_open(20), Windows(width_ms=10, slide_ms=5).first_open(24)
         (15, 15)
         """
-        return ((watermark - self.width_ms - self.offset_ms) // self.slide_ms + 1) * self.slide_ms + self.offset_ms
+        return ((watermark - self.width_ms) // self.slide_ms + 1) * self.slide_ms
 
     def has(self, vs: int, ve: int) -> bool:
         """Tell whether ``[vs, ve)`` is one of them.
@@ -42,7 +39,7 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
         >>> Windows(width_ms=10, slide_ms=5).has(15, 25), Windows(width_ms=10, slide_ms=5).has(16, 26)
         (True, False)
         """
-        return ve - vs == self.width_ms and vs % self.slide_ms == self.offset_ms
+        return ve - vs == self.width_ms and vs % self.slide_ms == 0
 
     def resized(self, *, width_ms: int | None, slide_ms: int | None) -> "Windows":
         """Return them with another length or distance of starts; what tumbles goes on to do so.
@@ -58,7 +55,7 @@ class Windows(msgspec.Struct, frozen=True, kw_only=True):
         slide = slide_ms or (width if self.tumbling else self.slide_ms)
         if self.tumbling and slide != width:
             raise UsageError(f"the windows of this query tumble, so their slide is their length: not {slide} ms")
-        return Windows(width_ms=width, slide_ms=slide, offset_ms=self.offset_ms)
+        return Windows(width_ms=width, slide_ms=slide)
 
     def reach_of_panes_ms(self) -> int:
         """Return how far a row reaches by way of whole panes: they lie inside of their windows and add nothing."""

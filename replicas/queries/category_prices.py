@@ -29,9 +29,17 @@ def _matches() -> Column:
     return F.expr("auction = id and bid_time >= opened and bid_time < opened + interval 20 seconds")
 
 
+def _total(prices: str) -> Column:
+    """Return a sum that has room for any prices."""
+    return F.sum(F.col(prices).cast("decimal(28, 0)"))
+
+
 def _result(summed: DataFrame) -> DataFrame:
-    """Divide; ``(200 total + bids) div (2 bids)`` is a hundred times the average, rounded half up."""
-    hundredths = F.expr("(200 * total + bids) div (2 * bids)").cast("decimal(20, 0)")
+    """Divide: whole cents, which fit wherever prices do, and hundredths of the rest, rounded half up."""
+    rest = "(200 * cast(total % bids AS bigint) + bids)"
+    hundredths = F.expr(
+        f"100 * cast(total div bids AS decimal(20, 0)) + ({rest} - pmod({rest}, 2 * bids)) div (2 * bids)"
+    ).cast("decimal(23, 0)")
     average = (hundredths * F.expr("0.01BD")).cast("string").alias("average")
     return with_lifetime(summed, "category", "bids", average)
 
@@ -40,16 +48,16 @@ def direct(sources: Sources, windows: Windows) -> DataFrame:
     """Join, then sum per category."""
     joined = _bids(sources).join(_auctions(sources), _matches())
     grouped = joined.groupBy(window(F.col("bid_time"), windows), "category")
-    return _result(grouped.agg(F.sum("price").alias("total"), F.count("*").alias("bids")))
+    return _result(grouped.agg(_total("price").alias("total"), F.count("*").alias("bids")))
 
 
 def by_auction(sources: Sources, windows: Windows) -> DataFrame:
     """Join, sum per auction and pane, then per category and window."""
     joined = _auctions(sources).join(_bids(sources), _matches())
     grouped = joined.groupBy(pane(F.col("bid_time"), windows.slide_ms), "auction", "category")
-    parts = timed(grouped.agg(F.sum("price").alias("part"), F.count("*").alias("rows")), "category", "part", "rows")
+    parts = timed(grouped.agg(_total("price").alias("part"), F.count("*").alias("rows")), "category", "part", "rows")
     again = parts.groupBy(window(F.col("pane_time"), windows), "category")
-    return _result(again.agg(F.sum("part").alias("total"), F.sum("rows").alias("bids")))
+    return _result(again.agg(_total("part").alias("total"), F.sum("rows").alias("bids")))
 
 
 def _reach_ms(windows: Windows) -> int:

@@ -163,13 +163,16 @@ def test_11_7_grouping() -> None:
     assert weakest([one, ()], longest=4) == ()
 
 
-def spark_counts(batches: Sequence[Sequence[int]], delay: int) -> dict[int, int]:
-    """Count by windows of 5 as Spark does: late are rows of windows that the watermark before the last batch closed."""
+def spark_counts(batches: Sequence[Sequence[int]], delay: int, *, older: bool = False) -> dict[int, int]:
+    """Count by windows of 5 as Spark does: late are rows of windows that the watermark before the last batch closed.
+
+    An older Spark took the watermark of the batch itself.
+    """
     found: dict[int, int] = {}
     largest = watermark = before = 0
     for batch in batches:
         for ts in batch:
-            if ts // 5 * 5 + 5 > before:
+            if ts // 5 * 5 + 5 > (watermark if older else before):
                 found[ts // 5 * 5] = found.get(ts // 5 * 5, 0) + 1
         largest = max(largest, *batch)
         before, watermark = watermark, max(watermark, largest - delay)
@@ -197,6 +200,8 @@ def test_11_8_lateness_depends_on_batches_in_spark_and_not_in_a_feed() -> None:
     one_by_one = [[ts] for ts in rows]
     assert spark_counts(one_by_one, 3)[5] == 2
     assert spark_counts([rows], 3)[5] == 3
+    assert spark_counts(one_by_one, 3, older=True)[5] == 1, "7 and 8 are dropped"
+    assert spark_counts([rows], 3, older=True)[5] == 3
     true = {5: 3, 10: 1, 15: 1, 30: 1}
     for batches in ([*one_by_one, [30]], [rows, [30]]):
         assert spark_counts(batches, 9) == true

@@ -17,8 +17,9 @@ from lmerge.elements import Hello, Skip
 from lmerge.feed import FeedDefinition, Heartbeat, Source
 from lmerge.kafka import Record
 from lmerge.properties import StreamProperties
+from lmerge.signals import Signal
 from replicas.state import Tag
-from services.merge import feedback, lane_record
+from services.merge import lane_record
 from services.merge.control_topic import desired_from
 from services.merge.definitions import Changed, Desired
 from services.merge.lane import Lane
@@ -55,7 +56,7 @@ def round_trip_heartbeat(value: bytes) -> None:
 
 
 def round_trip_signal(value: bytes) -> None:
-    assert feedback.encode(msgspec.json.decode(value, type=feedback.Signal)) == value
+    assert Signal.decode(value).encode() == value
 
 
 def round_trip_lane_record(value: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The worked cases E1 to E25 and J1 to J5 of recovery-and-sink, by their own elements, and F1 to F4.
+"""The worked cases E1 to E25 and J1 to J5 of recovery-and-sink, by their own elements, and F1 to F6.
 
 They run against the lane that production runs. Each docstring says what the mistake would put out. E11a to E11c are
 about carried nodes, which are to come; E15 is about fencing (tests/integration/test_merge_faults.py).
@@ -8,6 +8,7 @@ import pytest
 
 from lmerge import Element, OutputPolicy, reconstitute
 from lmerge.elements import MINUS_INFINITY
+from replicas.skipping import Told
 from tests.support.lane import MemoryLane
 from tests.support.streams import INF, adj, hello, ins, skip, stb
 
@@ -25,7 +26,7 @@ def check(result: MemoryLane, *expected: Element) -> None:
     result.commit()
     assert result.merged == list(expected)
     reconstitute(result.merged)
-    assert not result.lane.divergences
+    assert not result.lane.notes.divergences
     assert not [each.stop for each in result.lane.inputs.values() if each.stop]
 
 
@@ -323,7 +324,7 @@ def test_j2_a_joins_at_that_is_one_too_small_is_reported_and_makes_nothing_illeg
     it.feed("r2", hello(1, 109), ins("Y", 105, 115), stb(112))
     it.commit()
     assert it.merged == [ins("X", 99, 109), ins("Y", 105, 115), stb(109), stb(112)]
-    assert [sample.claims for sample in it.lane.samples] == [{"r1": "alive at 109", "r2": "gone"}]
+    assert [sample.claims for sample in it.lane.notes.samples] == [{"r1": "alive at 109", "r2": "gone"}]
 
     right = lane()
     right.feed("r1", ins("X", 99, 109), ins("Y", 105, 115), stb(109))
@@ -403,6 +404,38 @@ def test_f4_r4_needs_what_was_skipped_to_be_closed() -> None:
     it.detach("r1")
     it.feed("r2", ins("A", 2, 65), ins("A", 2, 80), adj("A", 2, 65, 2), skip(20), stb(90))
     check(it, ins("A", 2, 5), ins("A", 2, 70), stb(20), adj("A", 2, 70, 80), stb(90))
+
+
+def test_f5_a_row_that_may_reach_several_lanes_is_dropped_below_the_minimum_of_them_only() -> None:
+    """Lane 0 is at 100, lane 1 at 10, and r1 dies. By lane 0's word alone the rows of (B,20,60) in lane 1 are lost."""
+    lanes = [MemoryLane("R3", partition=number, lag_ms=5) for number in range(2)]
+    told = Told("r2", lanes=2)
+    for it, reached in zip(lanes, (100, 10), strict=True):
+        it.attach("r1", stb(reached))
+        it.attach("r2", stb(1))
+        it.commit()
+        for signal in it.signals:
+            told.hear(signal)
+        it.detach("r1")
+    assert [signal.before for it in lanes for signal in it.signals] == [100, 10]
+    assert told.before == 10
+    lanes[1].feed("r2", skip(told.before), ins("B", 20, 60), stb(70))
+    check(lanes[1], stb(10), ins("B", 20, 60), stb(70))
+
+
+def test_f6_a_signal_is_written_with_the_stable_that_it_rests_on_or_not_at_all() -> None:
+    """Sent at once, r2 would have skipped (10,50), which nobody has any more once r1 is detached."""
+    it = MemoryLane("R3", lag_ms=5)
+    it.attach("r1", stb(10))
+    it.attach("r2", stb(5))
+    it.commit()
+    it.feed("r1", ins("A", 10, 50), stb(50))
+    it.crash()
+    it.detach("r1")
+    it.commit()
+    assert it.signals == []
+    it.feed("r2", ins("A", 10, 50), stb(60))
+    check(it, stb(10), ins("A", 10, 50), stb(60))
 
 
 @pytest.mark.parametrize("algorithm", ["R0", "R1", "R2", "R3", "R4"])

@@ -19,7 +19,7 @@ from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat, Source
 from lmerge.kafka import KeyValue, Record
 from replicas.checkpoint import read_offsets
-from replicas.cuts import CutOffset, Located, choose_end, floor_of, plan_tasks
+from replicas.cuts import Bounds, CutOffset, Located, choose_end, floor_of, plan_tasks
 from replicas.emit import records_of
 from replicas.errors import Superseded
 from replicas.reader import CutReader, SourceSpec
@@ -82,11 +82,12 @@ def rows_read(before: int | None, values: Sequence[bytes]) -> list[int]:
     """Read the rows of a batch whose offset has this `before`, with a reach of 5."""
     start = CutOffset(feed="f", n=6, at=12, ends=(0,), tau=None, before=before)
     end = Heartbeat(feed="f", n=7, tau=None, ceiling=None, max_ts=60, ends={"bids": (len(values),)})
-    last = choose_end(start, [Located(14, end)], "bids", max_cuts=9, max_rows=99, floor=floor_of(before, 5))
+    last = choose_end(start, [Located(14, end)], "bids", Bounds(9, 99), before=before, reach_ms=5)
     replayed = CutOffset.from_json(json.loads(json.dumps(last.to_json())))
     floor = floor_of(replayed.before, 5)
     found: list[int] = []
-    for task in plan_tasks([start.heartbeat("bids"), end], "bids", rows_per_task=99, tau=None, floor=floor):
+    heartbeats = [start.located("bids").heartbeat, end]
+    for task in plan_tasks(heartbeats, "bids", rows_per_task=99, tau=None, floor=floor):
         for part in task.ranges:
             records = [Record("bids", 0, offset, None, value, (), 0) for offset, value in enumerate(values)]
             batch = RowReader(BIDS, {"n": "int"}).read(records, part.segments)
@@ -115,7 +116,7 @@ def test_s6_a_batch_whose_offsets_are_not_durable_is_not_written(tmp_path: Path)
         read_offsets(tmp_path, 7)
 
 
-@pytest.mark.parametrize("name", [*FIXED])
+@pytest.mark.parametrize("name", [*FIXED, "spark.sql.legacy.timeParserPolicy"])
 def test_s6_what_the_sink_rests_on_cannot_be_set(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be set"):
         make_session("s6", master="local[1]", overrides={name: "x"})

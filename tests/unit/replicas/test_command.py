@@ -27,10 +27,10 @@ GIVEN = {
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"--plan": "fast"}, "query hot_items has no plan 'fast': choose one of direct, panes"),
+        ({"--plan": "fast"}, "query hot_items has no plan 'fast': choose one of direct, eager, ordered, panes"),
         (
             {"--query": "cold_items"},
-            "none of that name is shipped, only bids_with_auction, category_prices, highest_bid",
+            "none of that name is shipped, only bids_with_auction, category_prices, classified_bids",
         ),
         ({"--query": "replicas.windows"}, "has no QUERY"),
         ({"--replica": "R 1"}, "replica id 'R 1'"),

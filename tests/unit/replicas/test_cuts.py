@@ -9,7 +9,7 @@ import pytest
 
 from lmerge.errors import IllegalElement, UsageError
 from lmerge.feed import Heartbeat, Source
-from replicas.cuts import CutOffset, Located, choose_end, floor_of, plan_tasks, require_consecutive
+from replicas.cuts import Bounds, CutOffset, Located, choose_end, floor_of, plan_tasks, require_consecutive
 from replicas.reader import CutReader, SourceSpec
 
 
@@ -22,12 +22,13 @@ START = CutOffset.of(CHAIN[0], "bids")
 
 
 def end_of(*, max_cuts: int, max_rows: int, floor: int | None = None) -> int:
-    return choose_end(START, CHAIN[1:], "bids", max_cuts=max_cuts, max_rows=max_rows, floor=floor).n
+    return choose_end(START, CHAIN[1:], "bids", Bounds(max_cuts, max_rows), before=floor, reach_ms=0).n
 
 
 def test_an_offset_comes_back_from_json_as_it_was() -> None:
     offset = CutOffset.of(CHAIN[3], "bids", before=70)
-    assert offset.to_json() == {"feed": "f", "n": 3, "at": 6, "ends": [30, 15], "tau": 300, "before": 70}
+    skipped = {"before": 70, "skipped_cuts": 0, "skipped_rows": 0}
+    assert offset.to_json() == {"feed": "f", "n": 3, "at": 6, "ends": [30, 15], "tau": 300, "total": 45, **skipped}
     assert CutOffset.from_json(offset.to_json()) == offset
     with pytest.raises(UsageError, match="is no cut"):
         CutOffset.from_json({"n": 3})
@@ -51,13 +52,61 @@ def test_a_cut_larger_than_the_bound_makes_a_batch_of_its_own() -> None:
 
 
 def test_without_a_heartbeat_the_batch_ends_where_it_begins() -> None:
-    end = choose_end(START, [], "bids", max_cuts=5, max_rows=5, floor=None)
+    end = choose_end(START, [], "bids", Bounds(5, 5), before=500, reach_ms=0)
     assert end == START
 
 
-def test_before_is_kept_from_batch_to_batch() -> None:
-    start = CutOffset.of(CHAIN[0], "bids", before=70)
-    assert choose_end(start, CHAIN[1:], "bids", max_cuts=2, max_rows=99, floor=None).before == 70
+def test_what_is_left_out_is_counted_from_batch_to_batch() -> None:
+    """With before = 460 and a reach of 10 cuts 1 to 4 are not read, and the second batch reads all."""
+    first = choose_end(START, CHAIN[1:], "bids", Bounds(2, 99), before=460, reach_ms=10)
+    assert (first.n, first.before, first.skipped_cuts, first.skipped_rows) == (6, 460, 4, 60)
+    second = choose_end(first, CHAIN[7:], "bids", Bounds(2, 99), before=460, reach_ms=10)
+    assert (second.n, second.before, second.skipped_cuts, second.skipped_rows) == (8, 460, 4, 60)
+
+
+SKEWED = [
+    Located(
+        n, Heartbeat(feed="f", n=n, tau=n, ceiling=None, max_ts=100 * n, ends={"bids": (90 * n,), "auctions": (n,)})
+    )
+    for n in range(100)
+]
+"""Of a cut's 91 rows one is an auction."""
+
+
+@pytest.mark.parametrize("before", [None, 4_000])
+def test_sources_of_a_query_end_at_one_heartbeat_however_their_rows_are_spread(before: int | None) -> None:
+    topics = ("bids", "auctions")
+    ends = {topic: CutOffset.of(SKEWED[0], topic, topics=topics) for topic in topics}
+    reached = []
+    while ends["bids"].n < 99:
+        for topic, end in ends.items():
+            start = CutOffset.from_json(end.to_json())
+            following = SKEWED[start.n + 1 :]
+            bounds = Bounds(1_000, 1_000)
+            ends[topic] = choose_end(start, following, topic, bounds, topics=topics, before=before, reach_ms=0)
+        assert len({end.n for end in ends.values()}) == 1
+        reached.append(ends["bids"].n)
+    assert reached[:2] == ([10, 20] if before is None else [49, 59])
+
+
+def test_an_offset_of_an_older_program_counts_its_own_rows_up_to_the_first_heartbeat() -> None:
+    plain = CutOffset.of(SKEWED[0], "auctions").to_json()
+    del plain["total"]
+    end = choose_end(
+        CutOffset.from_json(plain), SKEWED[1:], "auctions", Bounds(1_000, 1_000), topics=("bids", "auctions")
+    )
+    assert end.n == 11  # one more than others: its first cut was one row
+    assert end.total == 11 * 91
+
+
+def test_a_plan_without_a_bounded_reach_leaves_nothing_out() -> None:
+    end = choose_end(START, CHAIN[1:], "bids", Bounds(2, 99), before=460, reach_ms=None)
+    assert (end.n, end.skipped_cuts) == (2, 0)
+
+
+def test_heartbeats_are_looked_up_until_enough_of_them_are_read() -> None:
+    bounds = Bounds(3, 99)
+    assert [bounds.are_filled_by(CHAIN[1:n], 450) for n in (5, 7, 8)] == [False, False, True]
 
 
 def test_cuts_without_a_row_that_matters_are_not_read_and_do_not_count() -> None:
@@ -90,25 +139,26 @@ def test_what_travels_to_a_task_is_the_spec_alone() -> None:
         max_rows=100,
     )
     planner = CutReader(spec)
-    planner._following.extend(CHAIN)
+    planner._ahead.following.extend(CHAIN)
     assert planner.__getstate__() == {"_spec": spec}
     arrived = copy.copy(planner)  # by the same methods as pickle
-    assert (arrived._spec, [*arrived._following], arrived._known_n) == (spec, [], -1)
+    assert (arrived._spec, [*arrived._ahead.following]) == (spec, [])
 
 
 def test_missing_heartbeats_stop_the_reader() -> None:
-    require_consecutive(START, CHAIN[1:], "bids")
+    first = CHAIN[0].heartbeat
+    require_consecutive(first, CHAIN[1:])
     with pytest.raises(IllegalElement, match="missing"):
-        require_consecutive(START, CHAIN[2:], "bids")
+        require_consecutive(first, CHAIN[2:])
     other = Located(2, Heartbeat.start("g", {"bids": (0, 0)}))
     with pytest.raises(IllegalElement, match="feed"):
-        require_consecutive(START, [other], "bids")
+        require_consecutive(first, [other])
 
 
 @pytest.mark.parametrize("rows_per_task", [1, 7, 30, 1_000])
 def test_every_offset_is_read_once_under_the_rule_of_its_heartbeat(rows_per_task: int) -> None:
     heartbeats = [located.heartbeat for located in CHAIN]
-    tasks = plan_tasks(heartbeats, "bids", rows_per_task=rows_per_task, tau=900)
+    tasks = plan_tasks(heartbeats, "bids", rows_per_task=rows_per_task, tau=900, before=700)
     found = {}
     for task in tasks:
         size = 0
@@ -123,7 +173,14 @@ def test_every_offset_is_read_once_under_the_rule_of_its_heartbeat(rows_per_task
     for (partition, offset), tau_before in found.items():
         n = offset // (10 if partition == 0 else 5) + 1
         assert tau_before == CHAIN[n - 1].heartbeat.tau
-    assert [task.tau for task in tasks] == [900] + [None] * (len(tasks) - 1)
+    assert [(task.tau, task.before) for task in tasks] == [(900, 700)] + [(None, None)] * (len(tasks) - 1)
+
+
+def test_a_range_says_whether_it_ends_behind_a_row() -> None:
+    """A cut does; where a task is full there may be a marker, and no record is to be expected."""
+    tasks = plan_tasks([beat(1, (0, 0), tau=1), beat(2, (10, 5), tau=2)], "bids", rows_per_task=7, tau=2)
+    found = [(part.segments[-1].end, part.ends_with_row) for task in tasks for part in task.ranges]
+    assert found == [(7, False), (10, True), (4, False), (5, True)]
 
 
 def test_small_ranges_of_several_partitions_share_a_task() -> None:
@@ -148,7 +205,7 @@ def rules(chain: Sequence[Located], stops: Sequence[int]) -> dict[tuple[int, int
     found = {}
     for first, last in pairwise(stops):
         start = CutOffset.from_json(CutOffset.of(chain[first], "bids").to_json())
-        heartbeats = [start.heartbeat("bids"), *(located.heartbeat for located in chain[first + 1 : last + 1])]
+        heartbeats = [start.located("bids").heartbeat, *(located.heartbeat for located in chain[first + 1 : last + 1])]
         for task in plan_tasks(heartbeats, "bids", rows_per_task=8, tau=None):
             for part in task.ranges:
                 for segment in part.segments:

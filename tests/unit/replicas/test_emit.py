@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pytest
 
-from lmerge import TDB, Insert, Stable
+from lmerge import INFINITY, TDB, Adjust, Insert, Skip, Stable
 from lmerge.codec import decode, decode_batch
 from lmerge.errors import UsageError
 from lmerge.kafka import KeyValue
@@ -107,6 +107,50 @@ def test_results_in_the_querys_windows_and_behind_its_promise_are_taken() -> Non
     require_lifetimes([row(1, 1, 1000)], SLIDING, None)
 
 
+def said(sequence: int, vs: int, ve: int, vold: int | None = None) -> Row:
+    """Make a row of an operator."""
+    return {"auction": 7, "vs": vs, "ve": ve, "_sequence": sequence, "_vold": vold}
+
+
+def test_an_operators_rows_may_be_removed_and_have_an_open_end_but_no_other_lifetime() -> None:
+    require_lifetimes([said(0, 1000, 1010), said(1, 1000, 1000, 1010)], SLIDING, 1000)
+    require_lifetimes([said(0, 1000, INFINITY), said(1, 1000, 1010, INFINITY)], SLIDING, 1000)
+    for wrong in (said(0, 1000, 1011, 1010), said(0, 1000, 1000, 1011)):
+        with pytest.raises(UsageError, match="none of the query's windows"):
+            require_lifetimes([wrong], SLIDING, 1000)
+    with pytest.raises(UsageError, match="came after it was promised"):
+        require_lifetimes([said(0, 1000, 1010, INFINITY)], SLIDING, 1005)
+
+
+def test_a_batch_takes_back_then_skips_then_says_what_is_new_and_promises_last() -> None:
+    """As in F4: what will not be finished is gone before the skip."""
+    rows = [said(1, 1025, 1025, 1035), said(0, 1025, 1035), said(-1, 1005, 1005, 1015), said(-2, 1000, 1000, 1010)]
+    records = emit.batch_of(table(rows), Skip(1020), Stable(1020), key=("auction",), lanes=1, before=1020)
+    elements, error = decode_batch([value for _, value in records[0]])
+    assert error is None
+    payload = b'{"auction":7}'
+    assert elements == [
+        Adjust(payload, 1000, 1010, 1000),
+        Adjust(payload, 1005, 1015, 1005),
+        Skip(1020),
+        Insert(payload, 1025, 1035),
+        Adjust(payload, 1025, 1035, 1025),
+        Stable(1020),
+    ]
+
+
+def test_a_conservative_batch_skips_first_and_leaves_out_what_ends_before() -> None:
+    records = emit.batch_of(
+        table([row(1, 1, 1000), row(1, 1, 1010)]), Skip(1020), None, key=("auction",), lanes=2, before=1020
+    )
+    assert all(decode(lane[0][1]) == Skip(1020) for lane in records.values())
+    assert sorted(len(lane) for lane in records.values()) == [1, 2]
+
+
+def test_a_batch_without_anything_to_say_has_no_records() -> None:
+    assert emit.batch_of(table([]), None, None, key=("auction",), lanes=2) == {}
+
+
 def test_a_result_without_a_lifetime_or_a_key_is_refused() -> None:
     with pytest.raises(UsageError, match="lacks the column 've'"):
         records_of([{"auction": 1, "vs": 0}], key=("auction",), lanes=1)
@@ -129,11 +173,6 @@ def test_the_promise_is_the_start_of_the_earliest_window_that_has_not_ended(wind
         assert stable_of(watermark, windows, None) == Stable(expected)
 
 
-def test_the_promise_respects_the_offset_of_the_grid() -> None:
-    windows = Windows(width_ms=10, slide_ms=5, offset_ms=2)
-    assert [windows.first_open(watermark) for watermark in (21, 22, 26, 27)] == [12, 17, 17, 22]
-
-
 def test_before_the_first_heartbeat_nothing_is_promised_and_a_promise_is_made_once() -> None:
     assert stable_of(0, SLIDING, None) is None
     assert stable_of(24, SLIDING, 15) is None
@@ -154,7 +193,7 @@ def test_a_plan_that_emits_windows_as_they_end_keeps_its_promises() -> None:
     assert len(tdb) == 38
 
 
-@pytest.mark.parametrize(("width", "slide", "offset"), [(10, 0, 0), (5, 10, 0), (10, 5, 5), (10, 5, -1)])
-def test_windows_that_leave_rows_out_are_refused(width: int, slide: int, offset: int) -> None:
+@pytest.mark.parametrize(("width", "slide"), [(10, 0), (5, 10)])
+def test_windows_that_leave_rows_out_are_refused(width: int, slide: int) -> None:
     with pytest.raises(UsageError, match="windows"):
-        Windows(width_ms=width, slide_ms=slide, offset_ms=offset)
+        Windows(width_ms=width, slide_ms=slide)

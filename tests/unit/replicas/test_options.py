@@ -30,6 +30,7 @@ feed = "feed.toml"
 checkpoint = "state"
 max_cuts = 7
 wait_seconds = 2.5
+transaction_timeout_ms = 60_000
 start = "latest"
 
 [topic]
@@ -61,6 +62,7 @@ def test_a_file_says_everything() -> None:
     assert settings.topic == "hot.replica.r1"
     assert settings.directory == Path("state").resolve()
     assert (settings.max_cuts, settings.max_rows, settings.wait_seconds) == (7, 100_000, 2.5)
+    assert settings.read_cluster().transaction_timeout_ms == 60_000
     assert settings.source("bids").topic == "my-bids"
     assert pairs("conf", options["conf"]) == {
         "spark.driver.memory": "1g",

@@ -58,6 +58,13 @@ def test_a_filter_below_a_watermark_is_refused(plan: str) -> None:
         ("(price#1 + rand(77))", "chance"),
         ("now()", "the clock"),
         ("current_date(Some(UTC))", "the clock"),
+        ("max_by(bidder#1L, price#2L)", "the order of rows"),
+        ("mode(price#2L, None)", "the order of rows"),
+        ("listagg(name#3, ,, None)", "the order of rows"),
+        ("percentile_approx(price#2L, 0.5, 10000, 0, 0)", "the order of rows"),
+        ("collect_list(price#2L, 0, 0)", "the order of rows"),
+        ("my_sort_array(collect_list(price#2L, 0, 0))", "the order of rows"),
+        ("sort_array(transform(collect_set(price#2L, 0, 0), lambda), true)", "the order of rows"),
     ],
 )
 def test_a_function_of_more_than_the_rows_is_refused(column: str, depends: str) -> None:
@@ -65,7 +72,14 @@ def test_a_function_of_more_than_the_rows_is_refused(column: str, depends: str) 
         require_repeatable(RIGHT.replace("count(1)", column))
 
 
-@pytest.mark.parametrize("column", ["count(1)", "my_first(price#1L)", "max(first#7L)", "brand(x#1)", "`first(x)`#7"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        *("count(1)", "my_first(price#1L)", "max(first#7L)", "brand(x#1)", "`first(x)`#7"),
+        "sort_array(collect_list(price#2L, 0, 0), true)",
+        "slice(sort_array(flatten(collect_list(best#2, 0, 0)), false), 1, 3)",
+    ],
+)
 def test_other_functions_are_fine(column: str) -> None:
     require_repeatable(RIGHT.replace("count(1)", column))
 

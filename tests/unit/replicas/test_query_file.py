@@ -179,3 +179,14 @@ def test_every_shipped_query_has_two_plans_and_runs_in_its_own_windows(name: str
     assert len(query.plans) >= 2
     for plan in query.plans.values():
         plan.check(query.windows)
+
+
+def test_a_python_query_is_known_by_all_that_is_in_its_file(tmp_path: Path) -> None:
+    """A plan's text has the name of a function of Python's, not what it does."""
+    codes = []
+    for name, further in (("a", ""), ("b", ""), ("c", "FACTOR = 2\n")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(PYTHON + further)
+        codes.append(load_query(str(file)).code)
+    assert codes[0] == codes[1] != codes[2]
+    assert load_query("hot_items").code

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from replicas.checkpoint import Skipped
 from replicas.errors import ReplicaFailed
 from replicas.metrics import Metrics
 from replicas.report import Report
@@ -49,6 +50,7 @@ def test_the_page_and_the_code_have_the_same_metrics() -> None:
     metrics = Metrics("m", "r1")
     metrics.began(1)
     metrics.promised(5)
+    metrics.skipped(Skipped(before=5, cuts=1, rows=2))
     metrics.attached(is_attached=True)
     metrics.committed(batch(0))
     exposed = {}
@@ -59,7 +61,7 @@ def test_the_page_and_the_code_have_the_same_metrics() -> None:
             labels = {label for sample in family.samples for label in sample.labels}
             exposed[name] = (family.type, frozenset(labels - {"le"}))
     rows = ROW.findall(SECTION)
-    assert len(rows) == 11
+    assert len(rows) == 14
     assert exposed == {name: (kind, frozenset(labels.split(", "))) for name, kind, labels, _, _ in rows}
 
 
@@ -104,7 +106,16 @@ def test_what_is_not_known_has_no_series() -> None:
         "rows_total",
         "malformed_rows_total",
         "dropped_rows_total",
+        "skipped_cuts",
+        "skipped_rows",
     }
+
+
+def test_what_was_left_out_is_shown() -> None:
+    metrics = Metrics("m", "r1")
+    Report(metrics).look([], BUSY, None, Skipped(before=900, cuts=4, rows=60))
+    shown = show(metrics)
+    assert [shown[f"skipped_{what}"] for what in ("to_milliseconds", "cuts", "rows")] == [900, 4, 60]
 
 
 def test_it_is_ready_from_its_first_batch_until_it_stops() -> None:

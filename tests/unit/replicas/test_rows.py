@@ -153,3 +153,20 @@ def test_a_schema_with_unknown_types_or_our_own_names_is_refused() -> None:
         type_names({"prices": list})
     with pytest.raises(UsageError, match="cannot be named 'event_time'"):
         type_names({"event_time": int})
+
+
+def test_placed_rows_say_where_they_stand_and_the_heartbeat_row_what_it_says() -> None:
+    reader = RowReader(BIDS, type_names({"n": int}), placed=True)
+    records = [Record("bids", 3, offset, None, b'{"ts":9,"n":1}', (), 0) for offset in (5, 8)]
+    batch = reader.read(records, ALL)
+    assert batch is not None
+    columns = batch.to_pydict()
+    assert (columns["_partition"], columns["_offset"]) == ([3, 3], [5, 8])
+    assert (columns["_tau"], columns["_before"]) == ([None, None], [None, None])
+    (heartbeat,) = reader.control(0, tau=70, before=60).to_pylist()
+    assert (heartbeat["_control"], heartbeat["_tau"], heartbeat["_before"]) == (True, 70, 60)
+    assert [heartbeat[name] for name in ("n", "_partition", "_offset")] == [None] * 3
+    assert ddl({"n": "int"}, placed=True).endswith(
+        "`_partition` bigint, `_offset` bigint, `_tau` bigint, `_before` bigint"
+    )
+    assert batch.schema.names == [part.split("`")[1] for part in ddl({"n": "int"}, placed=True).split(", ")]

@@ -9,7 +9,7 @@ from replicas.checkpoint import BatchOffsets
 from replicas.progress import AT_ONCE, AT_WATERMARK, Progress
 from replicas.query import Plan, Query
 from replicas.result import require_result
-from replicas.shape import Node, UnknownShape, infer
+from replicas.shape import Node, UnknownShape, infer, require_order_free
 from replicas.windows import INSTANTS, Windows
 
 SOURCE = Node(
@@ -105,6 +105,14 @@ def test_what_is_not_known_is_refused_with_a_reason(plan: Node, said: str) -> No
         infer(count(plan) if plan.kind == "Sort" else plan, rank=None)
 
 
+def test_sums_of_floats_and_deduplications_that_choose_a_row_are_refused_wherever_they_are() -> None:
+    require_order_free(count(Node(kind="Deduplicate", inputs=(SOURCE,), columns=(1, 2), keys=(2, 1)), 1))
+    with pytest.raises(UsageError, match="the function avg adds up floats"):
+        require_order_free(select(Node(kind="Aggregate", inputs=(SOURCE,), windows=1, inexact=("avg",))))
+    with pytest.raises(UsageError, match="keeps columns that are no keys"):
+        require_order_free(count(Node(kind="Deduplicate", inputs=(SOURCE,), columns=(1, 2), keys=(1,)), 1))
+
+
 def test_results_at_the_watermark_wait_for_joins_and_before_a_heartbeat_nothing_is_complete() -> None:
     def at(watermark: int) -> BatchOffsets:
         return BatchOffsets(watermark=watermark, sources=[])
@@ -157,6 +165,13 @@ def test_a_result_that_cannot_be_is_refused_with_the_place_of_its_plan(
         require_result(QUERY, "q.sql:7", columns)
     assert str(caught.value).startswith("q.sql:7: ")
     assert said in str(caught.value)
+
+
+def test_only_operators_have_the_columns_of_operators() -> None:
+    columns = RESULT | {"_vold": "bigint"}
+    require_result(QUERY, "q.py:7", columns, hosted=True)
+    with pytest.raises(UsageError, match=r"q\.py:7: a column cannot be named _vold"):
+        require_result(QUERY, "q.py:7", columns)
 
 
 def test_a_result_that_says_nothing_is_refused() -> None:

@@ -72,6 +72,13 @@ def test_another_plan_or_feed_begins_anew() -> None:
     assert other == Begin(4, "the feed is another one")
 
 
+def test_an_incarnation_that_was_given_up_is_not_gone_on_with() -> None:
+    wrong = msgspec.structs.replace(FILE, given_up="batch 7: Spark dropped 2 rows")
+    decision = start(57, Tag(3, 57), file=wrong)
+    assert isinstance(decision, Begin)
+    assert (decision.incarnation, "given up: batch 7" in decision.reason) == (4, True)
+
+
 def test_a_topic_that_was_made_anew_begins_anew() -> None:
     decision = start(57, None)
     assert isinstance(decision, Begin)
