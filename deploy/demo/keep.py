@@ -34,14 +34,19 @@ Everything still runs, and the workload goes on with {RATE} rows a second, until
 
 To play with it, in another terminal:
 
-  AUTH='Authorization: Bearer {stage.token}'
-  MERGE={stage.rest}/v1/merges/{query.MERGE}
+  export LMERGE_URL={stage.rest}
+  export LMERGE_TOKEN={stage.token}
+  export LMERGE_BOOTSTRAP_SERVERS={stage.bootstrap_servers}
+  AUTH="Authorization: Bearer $LMERGE_TOKEN"
+  MERGE=$LMERGE_URL/v1/merges/{query.MERGE}
 
   how it is      curl -s -H "$AUTH" $MERGE
   detach {one}      curl -s -H "$AUTH" -X DELETE $MERGE/inputs/{one}
   attach {one}      curl -s -H "$AUTH" -X PUT {body} $MERGE/inputs/{one}
   kill {last}        kill -9 {stage.replicas[last].pid}
-  judge it       .venv/bin/lmerge certify --bootstrap-servers {stage.bootstrap_servers} --merge {query.MERGE}
+  follow it      .venv/bin/lmerge status {query.MERGE} --watch
+  read it        .venv/bin/lmerge tail {query.MERGE} --events
+  judge it       .venv/bin/lmerge certify --merge {query.MERGE}
 """
 
 
@@ -55,5 +60,5 @@ def watch_on(stage: Stage, watch: Watch, screen: Screen) -> NoReturn:
             stage.check()
         except DemoError as error:
             screen.say(str(error).partition(". ")[0])
-        watch.dead |= {name: "ended" for name in running if stage.replicas[name].exit_code is not None}
+        watch.halted |= {name: "ended" for name in running if stage.replicas[name].exit_code is not None}
         screen.show(watch.look())

@@ -27,6 +27,8 @@ class Input(msgspec.Struct, frozen=True):
     stable: int | None = None
     lag_ms: int | None = None
     reason: str | None = None
+    fast_forwarded_to: int | None = None
+    skipped_rows: int = 0
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -110,6 +112,18 @@ def has_caught_up(lanes: Sequence[Lane], name: str) -> bool:
     return all_joined(lanes, [name]) and all((lane.inputs[name].lag_ms or 0) <= CAUGHT_UP_MS for lane in lanes)
 
 
+def told_to_skip_to(lanes: Sequence[Lane], name: str) -> int | None:
+    """Give how far a replica is told to skip, by all lanes; None while one of them has not said so."""
+    told = [lane.inputs[name].fast_forwarded_to for lane in lanes if name in lane.inputs]
+    given = [before for before in told if before is not None]
+    return min(given) if given and len(given) == len(lanes) else None
+
+
+def skipped_rows(lanes: Sequence[Lane], name: str) -> int:
+    """Give how many rows at most a replica has said that it did not have to read."""
+    return max((lane.inputs[name].skipped_rows for lane in lanes if name in lane.inputs), default=0)
+
+
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     """One replica as the screen shows it."""
 
@@ -121,6 +135,7 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     stable: int | None = None
     lag_ms: int | None = None
     per_second: float = 0.0
+    skipped_rows: int = 0
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +154,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replica_view(
-    name: str, plan: str, lanes: Sequence[Lane], *, absent: str, dead: str, per_second: float
+    name: str, plan: str, lanes: Sequence[Lane], *, absent: str, halted: str, per_second: float
 ) -> ReplicaView:
     """Describe a replica by what the lanes say of it.
 
@@ -148,7 +163,7 @@ def replica_view(
         plan: its plan.
         lanes: what the merge service says.
         absent: what to call it where the merge service does not know it.
-        dead: what to call it if its process is gone, which the merge service cannot know; else empty.
+        halted: what to call it if its process is gone or stopped, which the merge service cannot know; else empty.
         per_second: its rate.
     """
     inputs = [lane.inputs[name] for lane in lanes if name in lane.inputs]
@@ -159,12 +174,13 @@ def replica_view(
     return ReplicaView(
         name=name,
         plan=plan,
-        state=dead or state,
-        leads=not dead and leader(lanes) == name,
-        is_behind=not dead and bool(inputs) and (len(stables) < len(inputs) or max(lags, default=0) > BEHIND_MS),
+        state=halted or state,
+        leads=not halted and leader(lanes) == name,
+        is_behind=not halted and bool(inputs) and (len(stables) < len(inputs) or max(lags, default=0) > BEHIND_MS),
         stable=min(stables, default=None),
         lag_ms=max(lags, default=None),
         per_second=per_second,
+        skipped_rows=skipped_rows(lanes, name),
     )
 
 

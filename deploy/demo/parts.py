@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -65,6 +65,14 @@ class Part:
         self.may_end = True
         self._process.terminate()
 
+    def halt(self) -> None:
+        """Stop the whole session where it is; it does not notice."""
+        self._send(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on from there."""
+        self._send(signal.SIGCONT)
+
     def kill(self) -> int:
         """Send SIGKILL to the whole session, wait until nothing of it is left, and return how many were killed.
 
@@ -77,18 +85,25 @@ class Part:
         while members := _session(self.pid) or [self.pid] * (self._process.poll() is None):
             if time.monotonic() > deadline:
                 raise DemoError(f"{self.name}: processes {members} do not end; is a disk hanging? End them by hand")
-            for pid in members:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            _signal(members, signal.SIGKILL)
             killed.update(members)
             self._process.poll()  # reaps it
             time.sleep(_POLL_SECONDS)
         return len(killed)
 
+    def _send(self, number: signal.Signals) -> None:
+        _signal(_session(self.pid), number)
+
     def log_tail(self) -> str:
         """Return the end of the log, as a part of an error's text."""
         lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
         return "\n".join([f"The end of its log, {self.log.name}:", *(f"  | {line}" for line in lines)])
+
+
+def _signal(processes: Iterable[int], number: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _session(leader: int) -> list[int]:

@@ -2,7 +2,9 @@
 
 from typing import Final
 
-MERGE: Final = "hot-items"
+MERGE: Final = "hot_items"
+"""As in docker-compose.yml, so that the commands of the README fit both."""
+
 MERGED_TOPIC: Final = f"{MERGE}.merged"
 LANES: Final = 2
 
@@ -18,6 +20,11 @@ SLIDE_MS: Final = 1_000
 
 CLOSE_SECONDS: Final = 20
 """How far ahead the closing rows are: more than two windows, so that all windows of other rows close."""
+
+LAG_MS: Final = 8_000
+"""A replica that is so far behind is told to skip what does not matter any more."""
+
+TELL_AGAIN_MS: Final = 1_000
 
 PLANS: Final = {"r1": "direct", "r2": "panes", "r3": "direct", "r4": "panes"}
 FIRST: Final = ("r1", "r2", "r3")

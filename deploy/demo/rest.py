@@ -47,7 +47,8 @@ class MergeApi(Closing):
 
     def define_merge(self) -> None:
         """Define the merge, with no inputs yet."""
-        self._call("PUT", self._merge, {"partitions": query.LANES})
+        feedback = {"lag_ms": query.LAG_MS, "interval_ms": query.TELL_AGAIN_MS}
+        self._call("PUT", self._merge, {"partitions": query.LANES, "feedback": feedback})
 
     def attach(self, name: str) -> bool:
         """Attach a replica's topic; False if that does not exist yet."""

@@ -10,11 +10,20 @@ from deploy.demo import query
 from deploy.demo.answer import Answer, answer
 from deploy.demo.errors import DemoError
 from deploy.demo.merged import read_merged
-from deploy.demo.observe import View, all_joined, has_caught_up, late_rows, longest_gap_at, longest_gap_before
+from deploy.demo.observe import (
+    View,
+    all_joined,
+    has_caught_up,
+    late_rows,
+    longest_gap_at,
+    longest_gap_before,
+    skipped_rows,
+    told_to_skip_to,
+)
 from deploy.demo.rest import MergeApi
-from deploy.demo.screen import Screen
+from deploy.demo.screen import Screen, instant
 from deploy.demo.stage import Stage
-from deploy.demo.verdict import Certificate, Comparison, Verdict, compare
+from deploy.demo.verdict import Certificate, Comparison, Laggard, Verdict, compare
 from deploy.demo.watch import Watch, now_ms
 from lmerge.errors import InputError
 from lmerge.kafka import KafkaSettings, MissingTopic, TopicAdmin
@@ -28,6 +37,7 @@ _MOVE_SECONDS: Final = 45.0
 _JUDGE_SECONDS: Final = 120.0
 _CALM_SECONDS: Final = 20.0
 _AFTER_KILL_SECONDS: Final = 8.0
+_STOP_SECONDS: Final = 25.0  # three times the lag at which it is told to skip
 _LOOK_AT_IT_SECONDS: Final = 8.0
 _PAUSE: Final = 0.1
 
@@ -41,14 +51,25 @@ class Scenario:
         watch: what is seen.
         screen: where it is shown.
         began: when the demo began, by the monotonic clock.
+        calm_seconds: for how long all three run before one is killed.
     """
 
-    def __init__(self, stage: Stage, api: MergeApi, watch: Watch, screen: Screen, began: float) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        api: MergeApi,
+        watch: Watch,
+        screen: Screen,
+        began: float,
+        *,
+        calm_seconds: float = _CALM_SECONDS,
+    ) -> None:
         self._stage = stage
         self._api = api
         self._watch = watch
         self._screen = screen
         self._began = began
+        self._calm_seconds = calm_seconds
         self._kafka = KafkaSettings(stage.bootstrap_servers)
         self._killed = ""
         self._killed_ms = self._kill_over_ms = 0
@@ -56,7 +77,16 @@ class Scenario:
         """The time of the closing rows: whatever comes after the demo comes after this."""
 
     def play(self) -> Verdict:
-        """Play all acts and judge the merged topic.
+        """Play all acts, end the rows and judge the merged topic.
+
+        Raises:
+            DemoError: a part ended, or something did not come true in time.
+        """
+        self.play_acts()
+        return self._judge(self._end_the_rows())
+
+    def play_acts(self) -> None:
+        """Play all acts; everything still runs.
 
         Raises:
             DemoError: a part ended, or something did not come true in time.
@@ -65,8 +95,8 @@ class Scenario:
         self._join()
         self._kill_the_leader()
         self._attach_the_fourth()
+        self._slow_one_down()
         self._detach_one()
-        return self._judge(self._end_the_rows())
 
     def _begin(self) -> None:
         """Start everything but the replicas."""
@@ -91,15 +121,17 @@ class Scenario:
         self._until(lambda _: self._watch.follow(query.MERGED_TOPIC), "the merged topic exists", _MOVE_SECONDS)
         self._screen.say("all three are joined; the merged topic takes from each what it says first")
         self._goes_on("the merged topic moves")
+        # What came while they started is read by then, if the machine is not too busy; the acts do not need it.
+        self._comes_true(lambda view: all(has_caught_up(view.lanes, name) for name in query.FIRST), _MOVE_SECONDS)
         self._watch.calm_since_ms = now_ms()
-        self._look(_CALM_SECONDS)
+        self._look(self._calm_seconds)
 
     def _kill_the_leader(self) -> None:
         view = self._until(lambda view: view.leader is not None, "a replica leads", _MOVE_SECONDS)
         name = self._killed = str(view.leader)
         self._killed_ms = now_ms()
         count = self._stage.replicas[name].kill()
-        self._watch.dead[name] = "killed"
+        self._watch.halted[name] = "killed"
         self._screen.say(f"{name} was leading and is killed: SIGKILL, and all of its {count} processes are gone")
         view = self._goes_on(f"the merged topic goes on without {name}", without=name)
         self._screen.say(f"nobody downstream noticed: the merged topic goes on, led by {view.leader}")
@@ -114,11 +146,45 @@ class Scenario:
             lambda view: has_caught_up(view.lanes, name), f"{name} catches up with the merged topic", _SPARK_SECONDS
         )
         self._stage.is_up(name)
-        self._screen.say(f"{name} has read all that it had missed and has caught up")
+        self._screen.say(f"{name} has caught up")
         self._look(_LOOK_AT_IT_SECONDS)
 
+    def _slow_one_down(self) -> None:
+        """Stop a replica for a while. The others settle what it would compute; it is told so, and skips it."""
+        name, part = self._survivors[1], self._stage.replicas[self._survivors[1]]
+        before = skipped_rows(self._watch.look().lanes, name)
+        stopped = time.monotonic()
+        part.halt()
+        self._watch.halted[name] = "stopped"
+        self._screen.say(f"{name} is made slow: its processes are stopped (SIGSTOP); the merged topic does not wait")
+        self._look(_STOP_SECONDS)
+        told = told_to_skip_to(self._watch.look().lanes, name)
+        self._screen.say(
+            f"{name} goes on (SIGCONT); the merge has told it that what ends before {instant(told)} is settled"
+        )
+        del self._watch.halted[name]
+        part.go_on()
+        released = time.monotonic()
+
+        def is_back(view: View) -> bool:
+            return skipped_rows(view.lanes, name) > before and has_caught_up(view.lanes, name)
+
+        back = self._comes_true(is_back, _MOVE_SECONDS)
+        self._laggard = Laggard(
+            name,
+            stopped_seconds=released - stopped,
+            skipped_rows=skipped_rows(self._watch.look().lanes, name) - before,
+            caught_up_seconds=time.monotonic() - released if back else None,
+        )
+        self._screen.say(f"fast-forward: {self._laggard}")
+        self._look(_LOOK_AT_IT_SECONDS)
+
+    @property
+    def _survivors(self) -> list[str]:
+        return [name for name in query.FIRST if name != self._killed]
+
     def _detach_one(self) -> None:
-        name = next(name for name in query.FIRST if name != self._killed)
+        name = self._survivors[0]
         self._api.detach(name)
         self._watch.replicas[name] = "detached"
         self._stage.replicas[name].ask_to_end()
@@ -155,6 +221,7 @@ class Scenario:
             rows=true.rows,
             late_rows=late,
             killed=self._killed,
+            laggard=self._laggard,
             gap_before_ms=max(longest_gap_before(lane, calm, self._killed_ms) for lane in times),
             gap_at_kill_ms=max(longest_gap_at(lane, self._killed_ms, self._kill_over_ms) for lane in times),
             seconds=time.monotonic() - self._began,
@@ -213,11 +280,16 @@ class Scenario:
         Raises:
             DemoError: it has not in time.
         """
+        if not self._comes_true(condition, seconds):
+            raise _too_late(what, seconds)
+        return self._view
+
+    def _comes_true(self, condition: Callable[[View], bool], seconds: float) -> bool:
+        """Watch whether something comes true in time."""
         deadline = time.monotonic() + seconds
-        while not condition(view := self._tick()):
-            if time.monotonic() > deadline:
-                raise _too_late(what, seconds)
-        return view
+        while not (found := condition(self._tick())) and time.monotonic() < deadline:
+            pass
+        return found
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait while there is nothing to watch yet."""
@@ -234,9 +306,9 @@ class Scenario:
 
     def _tick(self) -> View:
         self._check()
-        view = self._watch.look()
-        self._screen.show(view)
-        return view
+        self._view = self._watch.look()
+        self._screen.show(self._view)
+        return self._view
 
     def _exists(self, topic: str) -> bool:
         try:

@@ -22,7 +22,14 @@ STATUS_SECONDS: Final = 5.0
 _WORDS: Final = 16
 """Lines of the log of acts that are shown."""
 
-_COLOURS: Final = {"joined": "green", "starting": "yellow", "joining": "yellow", "killed": "bold red", "ended": "red"}
+_COLOURS: Final = {
+    "joined": "green",
+    "starting": "yellow",
+    "joining": "yellow",
+    "killed": "bold red",
+    "ended": "red",
+    "stopped": "bold yellow",
+}
 _TITLE: Final = (
     f"hot items: bids per auction in windows of {query.WIDTH_MS // 1_000} s, every {query.SLIDE_MS // 1_000} s"
 )
@@ -131,6 +138,7 @@ def _replicas(view: View) -> RenderableType:
     table.add_column("stable", justify="right", width=10)
     table.add_column("lag", justify="right", width=10)
     table.add_column("elements/s", justify="right", width=12)
+    table.add_column("rows skipped", justify="right", width=12)
     for replica in view.replicas:
         state = Text(replica.state, _COLOURS.get(replica.state, "dim"))
         if replica.leads:
@@ -144,6 +152,7 @@ def _replicas(view: View) -> RenderableType:
             instant(replica.stable),
             seconds(replica.lag_ms),
             f"{replica.per_second:,.0f}",
+            f"{replica.skipped_rows:,}" if replica.skipped_rows else "-",
         )
     return table
 
@@ -174,7 +183,8 @@ def status_line(view: View) -> str:
 def _replica_words(replica: ReplicaView) -> str:
     figures = "" if replica.lag_ms is None else f", lag {seconds(replica.lag_ms)}, {replica.per_second:,.0f}/s"
     role = ", leads" if replica.leads else ", catching up" if replica.is_behind else ""
-    return f"{replica.name} {replica.state}{role}{figures}"
+    skipped = f", skipped up to {replica.skipped_rows:,} rows" if replica.skipped_rows else ""
+    return f"{replica.name} {replica.state}{role}{figures}{skipped}"
 
 
 def clock(elapsed: float) -> str:

@@ -41,7 +41,8 @@ class Stage:
         self.rows_file = self.directory / "rows.jsonl"
         self.token = secrets.token_urlsafe(24)
         self._feed_file = self.directory / "feed.toml"
-        (self._port,) = ports.choose(1)
+        names = ("merge", "heartbeat", *query.PLANS)
+        self._ports = dict(zip(names, ports.choose(len(names)), strict=True))
         self._parts: list[Part] = []
         self.replicas: dict[str, Part] = {}
         self._may_start_again: set[str] = set()
@@ -52,7 +53,16 @@ class Stage:
     @property
     def rest(self) -> str:
         """The address of the merge service."""
-        return f"http://{ports.HOST}:{self._port}"
+        return f"http://{self._address('merge')}"
+
+    @property
+    def metrics(self) -> dict[str, dict[str, str]]:
+        """Where the metrics of each part are, by job and name; of those that have not started too."""
+        jobs = {"merge": ["merge"], "heartbeat": ["heartbeat"], "replica": list(query.PLANS)}
+        return {job: {name: self._address(name) for name in names} for job, names in jobs.items()}
+
+    def _address(self, name: str) -> str:
+        return f"{ports.HOST}:{self._ports[name]}"
 
     def start_workload(self, *, seed: int, rate: int, start: str = "now", file: Path | None = None) -> Part:
         """Start rows: without an end, and with closing rows once it is told to end."""
@@ -66,15 +76,18 @@ class Stage:
 
     def start_heartbeat(self) -> Part:
         """Start the heartbeat service."""
-        feed = ("--feed", str(self._feed_file))
-        return self._start("heartbeat", "services.heartbeat", "--bootstrap-servers", self.bootstrap_servers, *feed)
+        return self._start(
+            "heartbeat",
+            *("services.heartbeat", "--bootstrap-servers", self.bootstrap_servers),
+            *("--feed", str(self._feed_file), "--port", str(self._ports["heartbeat"])),
+        )
 
     def start_merge(self) -> Part:
         """Start the merge service."""
         return self._start(
             "merge",
             *("services.merge", "--bootstrap-servers", self.bootstrap_servers),
-            *("--host", ports.HOST, "--port", str(self._port)),
+            *("--host", ports.HOST, "--port", str(self._ports["merge"])),
             LMERGE_ADMIN_TOKEN=self.token,
         )
 
@@ -99,6 +112,7 @@ class Stage:
             *("--query", "hot_items", "--plan", query.PLANS[name], "--topic", f"bids={query.BIDS}"),
             *("--window-ms", str(query.WIDTH_MS), "--slide-ms", str(query.SLIDE_MS), "--trigger-ms", TRIGGER_MS),
             *("--checkpoint", str(self.directory / name), "--master", "local[1]"),
+            *("--port", str(self._ports[name])),
         )
         return self.replicas[name]
 

@@ -86,6 +86,33 @@ class Certificate(msgspec.Struct, frozen=True):
         )
 
 
+class Laggard(msgspec.Struct, frozen=True):
+    """The replica that was stopped for a while, and what became of it.
+
+    Attributes:
+        name: which one.
+        stopped_seconds: how long it was stopped.
+        skipped_rows: how many rows it did not have to read at most, as it says.
+        caught_up_seconds: how long it took to be as current as the others again; None: it was not in time.
+    """
+
+    name: str
+    stopped_seconds: float
+    skipped_rows: int
+    caught_up_seconds: float | None
+
+    @property
+    def is_back(self) -> bool:
+        """Whether it skipped something and caught up."""
+        return self.skipped_rows > 0 and self.caught_up_seconds is not None
+
+    def __str__(self) -> str:
+        seconds = self.caught_up_seconds
+        stopped = f"{self.name} was stopped for {self.stopped_seconds:.0f} s"
+        end = "did NOT catch up" if seconds is None else f"caught up in {seconds:.1f} s"
+        return f"{stopped}, left out up to {self.skipped_rows:,} rows, and {end}"
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of a demo."""
 
@@ -94,18 +121,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     late_rows: int
     killed: str
+    laggard: Laggard
     gap_before_ms: int
     gap_at_kill_ms: int
     seconds: float
 
     @property
     def is_right(self) -> bool:
-        """Whether nothing was lost, repeated, wrong or late, and there was something to judge."""
+        """Whether nothing was lost, repeated, wrong or late, there was something to judge, and the laggard is back."""
         return (
             self.certificate.certified
             and self.comparison.is_equal
             and self.comparison.compared > 0
             and self.late_rows == 0
+            and self.laggard.is_back
         )
 
     def lines(self) -> list[tuple[str, str]]:
@@ -122,6 +151,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             ("batch by DuckDB", f"{batch.compared:,} results from {self.rows:,} rows: {differences}"),
             ("late rows", f"{self.late_rows:,}"),
             ("longest gap", f"{before} between merged commits before {self.killed} was killed, {at_kill} at the kill"),
+            ("fast-forward", str(self.laggard)),
             ("time", f"{minutes} min {seconds} s"),
         ]
         problems = [("first problem", text) for text in (judge.first, batch.first) if text]

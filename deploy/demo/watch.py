@@ -34,8 +34,8 @@ class Watch(Closing):
         self._tallies: dict[str, dict[int, Tally]] = {}
         self.replicas: dict[str, str] = {}
         """The replicas to show, and what to call each while the merge service does not know it."""
-        self.dead: dict[str, str] = {}
-        """The replicas whose processes are gone, and what to call that."""
+        self.halted: dict[str, str] = {}
+        """The replicas whose processes are gone or stopped, and what to call that."""
         self.calm_since_ms: int | None = None
         """From when on gaps are counted."""
         self.ended_ms: int | None = None
@@ -83,7 +83,7 @@ class Watch(Closing):
                     query.PLANS[name],
                     lanes,
                     absent=absent,
-                    dead=self.dead.get(name, ""),
+                    halted=self.halted.get(name, ""),
                     per_second=self._per_second(query.replica_topic(name), now),
                 )
                 for name, absent in self.replicas.items()

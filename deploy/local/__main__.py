@@ -4,9 +4,11 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from deploy.local import places
+from deploy.compose.program import ensure_compose
+from deploy.local import places, prometheus
 from deploy.local.artifacts import KAFKA, SPARK_CONNECTOR, ensure
 from deploy.local.broker import brokers_in
 from deploy.local.errors import StackError
@@ -41,6 +43,10 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("fetch", help="download the broker's jars, once")
     fetch.set_defaults(run=_fetch)
     fetch.add_argument("--connector", action="store_true", help="Spark's own Kafka connector instead (for benchmarks)")
+    fetch.add_argument("--prometheus", action="store_true", help="Prometheus instead (for tests of alerts, dashboards)")
+    fetch.add_argument(
+        "--compose", action="store_true", help="Docker Compose instead (for tests of docker-compose.yml)"
+    )
     fetch.add_argument("--verify", action="store_true", help="compare again what was downloaded before")
     start = commands.add_parser("start", help="start a stack, or what is down of it, and wait until it is ready")
     start.set_defaults(run=_start)
@@ -57,8 +63,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fetch(options: argparse.Namespace) -> None:
+    if options.prometheus:
+        _fetch_for_tests(prometheus.ensure, "alerts and dashboards")
+        return
+    if options.compose:
+        _fetch_for_tests(ensure_compose, "docker-compose.yml")
+        return
     directory = ensure(SPARK_CONNECTOR if options.connector else KAFKA, verify=options.verify)
     print(f"{os.path.relpath(directory)} is {'verified' if options.verify else 'there'}")
+
+
+def _fetch_for_tests(fetch: Callable[[], Path], what: str) -> None:
+    """Fetch a program if it can be had: nothing that runs needs it, so a machine without it is no error."""
+    try:
+        print(f"{os.path.relpath(fetch())} is there")
+    except StackError as error:
+        print(f"note: tests of {what} will be skipped. {error}", file=sys.stderr)
 
 
 def _start(options: argparse.Namespace) -> None:

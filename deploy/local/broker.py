@@ -24,7 +24,9 @@ _POLL_SECONDS = 0.02
 _FORMAT_SECONDS = 60  # takes 1.3 s on a quiet machine
 _KILL_SECONDS = 15  # only a process that hangs in its disk takes this long to die
 # A small heap and the quick compiler only: a test broker lives for seconds and shares two cores.
-_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
+_JVM = ("-XX:+UseSerialGC", "-Djava.awt.headless=true")
+_SHORT = ("-XX:TieredStopAtLevel=1",)
+"""Compiles fast code quickly instead of the fastest late: what most stacks live for is over before that repays."""
 _HEAP = ("-Xms128m", "-Xmx384m")
 
 
@@ -75,9 +77,9 @@ class Broker:
         if process.returncode != 0:
             raise StackError(f"the data directory {data} could not be formatted. {self.log_tail()}")
 
-    def launch(self, *, java: Path, jars: Path, dies_with_parent: bool) -> None:
+    def launch(self, *, java: Path, jars: Path, dies_with_parent: bool, steady: bool) -> None:
         """Start the process; it is not ready yet."""
-        command = [*_jvm(java, jars), *_HEAP, *self._main]
+        command = [*_jvm(java, jars, steady=steady), *_HEAP, *self._main]
         self._process = self._spawn(bound_to_us(command) if dies_with_parent else command)
         self._pid_file.write_text(f"{self._process.pid}\n")
 
@@ -136,5 +138,12 @@ def end(brokers: list[Broker], number: signal.Signals, *, patience_seconds: floa
             raise StackError(f"broker {broker.node.id} (process {broker.pid}) does not end: is its disk hanging?")
 
 
-def _jvm(java: Path, jars: Path) -> list[str]:
-    return [str(java), *_JVM, "-Dlog4j2.configurationFile=log4j2.properties", "-cp", f"{jars}/*"]
+def _jvm(java: Path, jars: Path, *, steady: bool = False) -> list[str]:
+    return [
+        str(java),
+        *_JVM,
+        *(() if steady else _SHORT),
+        "-Dlog4j2.configurationFile=log4j2.properties",
+        "-cp",
+        f"{jars}/*",
+    ]

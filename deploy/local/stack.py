@@ -51,6 +51,7 @@ class LocalStack:
         brokers: int | None = None,
         port: int | None = None,
         settings: Mapping[str, str] | None = None,
+        steady: bool = False,
         run: Path = places.RUN,
     ) -> None:
         """Describe a stack; nothing happens yet.
@@ -60,6 +61,7 @@ class LocalStack:
             brokers: 1 or 3; if None, as many as its kept data has, else 1.
             port: the first broker's, the others' follow; if None, those it had before, else free ones.
             settings: Kafka's own settings, over ours; if None, those it had before, else none.
+            steady: compiled as a broker in production is, for measurements of minutes; it needs one to warm up.
             run: the directory of all stacks.
 
         Raises:
@@ -77,6 +79,7 @@ class LocalStack:
         self._asked_brokers = brokers
         self._asked_port = port
         self._asked_settings = settings
+        self._steady = steady
         self._is_owned = False
         self._owner: IO[str] | None = None  # held open, and thereby locked, while this process owns the stack
         self._brokers: list[Broker] = []  # kept, as each may hold the process to reap
@@ -130,7 +133,7 @@ class LocalStack:
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(lambda broker: broker.prepare(layout, java=java, jars=jars), down))
                 for broker in down:
-                    broker.launch(java=java, jars=jars, dies_with_parent=self._is_owned)
+                    broker.launch(java=java, jars=jars, dies_with_parent=self._is_owned, steady=self._steady)
             self._wait_until_ready()
         except BaseException:
             end(down, signal.SIGKILL)

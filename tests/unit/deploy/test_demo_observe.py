@@ -16,6 +16,8 @@ from deploy.demo.observe import (
     longest_gap_since,
     merged_stable,
     replica_view,
+    skipped_rows,
+    told_to_skip_to,
 )
 
 
@@ -92,16 +94,25 @@ def test_replica_has_caught_up_when_no_lane_lags() -> None:
 
 def test_replica_is_shown_by_its_worst_lane_and_a_dead_one_never_leads() -> None:
     lanes = [lane(9, "r1", r1=joined(9, 0)), lane(9, "r1", r1=joined(7, 2))]
-    view = replica_view("r1", "direct", lanes, absent="starting", dead="", per_second=3.0)
+    view = replica_view("r1", "direct", lanes, absent="starting", halted="", per_second=3.0)
     assert (view.state, view.leads, view.stable, view.lag_ms) == ("joined", True, 7, 2)
-    killed = replica_view("r1", "direct", lanes, absent="starting", dead="killed", per_second=0.0)
+    killed = replica_view("r1", "direct", lanes, absent="starting", halted="killed", per_second=0.0)
     assert (killed.state, killed.leads) == ("killed", False)
     far = [lane(9, "r1", r4=joined(9)), lane(9, "r1", r4=joined(None, None))]
-    assert replica_view("r4", "panes", far, absent="starting", dead="", per_second=0.0).is_behind
+    assert replica_view("r4", "panes", far, absent="starting", halted="", per_second=0.0).is_behind
     assert not view.is_behind
     assert not killed.is_behind
-    absent = replica_view("r2", "panes", lanes, absent="detached", dead="", per_second=0.0)
+    absent = replica_view("r2", "panes", lanes, absent="detached", halted="", per_second=0.0)
     assert (absent.state, absent.stable, absent.lag_ms) == ("detached", None, None)
+
+
+def test_a_replica_is_told_once_all_lanes_have_said_so_and_each_tells_the_same_rows() -> None:
+    told, other = (Input("joined", fast_forwarded_to=before, skipped_rows=70) for before in (40, 30))
+    assert told_to_skip_to([lane(r2=told), lane(r2=other)], "r2") == 30
+    assert told_to_skip_to([lane(r2=told), lane(r2=joined(5))], "r2") is None
+    assert told_to_skip_to([], "r2") is None
+    assert skipped_rows([lane(r2=told), lane(r2=joined(5))], "r2") == 70
+    assert skipped_rows([lane(r1=told)], "r2") == 0
 
 
 def test_late_rows_are_those_of_the_report_that_has_the_closing_rows() -> None:

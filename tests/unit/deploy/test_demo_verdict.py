@@ -4,18 +4,20 @@ import msgspec
 import pytest
 
 from deploy.demo.answer import Result
-from deploy.demo.verdict import Certificate, Comparison, Verdict, compare
+from deploy.demo.verdict import Certificate, Comparison, Laggard, Verdict, compare
 
 TRUE = [Result(auction, 3 + auction, vs, vs + 50) for auction in (1, 2) for vs in (0, 10, 20)]
 BELOW = 71
 
 CERTIFICATE = Certificate(certified=True, lost=0, repeated=0, inserts=5, adjusts=1, stables=2)
+LAGGARD = Laggard("r3", stopped_seconds=25.1, skipped_rows=3_210, caught_up_seconds=2.54)
 VERDICT = Verdict(
     certificate=CERTIFICATE,
     comparison=compare(TRUE, TRUE, below=BELOW),
     rows=100,
     late_rows=0,
     killed="r2",
+    laggard=LAGGARD,
     gap_before_ms=1_230,
     gap_at_kill_ms=1_480,
     seconds=125.2,
@@ -69,6 +71,7 @@ def test_verdict_says_its_figures() -> None:
     assert said["lmerge certify"] == "certified: lost 0, repeated 0"
     assert said["batch by DuckDB"] == "6 results from 100 rows: lost 0, repeated 0, wrong 0"
     assert said["longest gap"] == "1.2 s between merged commits before r2 was killed, 1.5 s at the kill"
+    assert said["fast-forward"] == ("r3 was stopped for 25 s, left out up to 3,210 rows, and caught up in 2.5 s")
     assert said["time"] == "2 min 5 s"
     assert "first problem" not in said
 
@@ -80,8 +83,10 @@ def test_verdict_says_its_figures() -> None:
         {"comparison": compare(TRUE[1:], TRUE, below=BELOW)},
         {"comparison": Comparison(0, 0, 0, 0, "")},
         {"late_rows": 1},
+        {"laggard": msgspec.structs.replace(LAGGARD, skipped_rows=0)},
+        {"laggard": msgspec.structs.replace(LAGGARD, caught_up_seconds=None)},
     ],
-    ids=["not certified", "lost", "nothing to judge", "late"],
+    ids=["not certified", "lost", "nothing to judge", "late", "nothing skipped", "not caught up"],
 )
 def test_verdict_is_wrong_for_each_reason(change: dict[str, object]) -> None:
     assert not msgspec.structs.replace(VERDICT, **change).is_right

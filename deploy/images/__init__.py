@@ -1,0 +1,1 @@
+"""The images, and the script by which a container asks whether it is healthy."""
