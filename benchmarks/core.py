@@ -43,6 +43,16 @@ class Bar(msgspec.Struct, frozen=True):
             self.at_most is None or self.value <= self.at_most
         )
 
+    def to_row(self) -> Row:
+        """Return it as a line of a benchmark's output."""
+        return {
+            "bar": self.claim,
+            "value": self.value,
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "met": self.met,
+        }
+
 
 class Results:
     """All rows of a run, to be asked for single numbers."""

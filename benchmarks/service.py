@@ -2,9 +2,8 @@
 
 Throughput: three inputs are full before the clock starts. The copier consumes all three and produces what it read to
 one topic, with the same client settings. The service merges them. Both are measured by the processor time of the
-threads that do the work (librdkafka's own threads are in the process's time). Latency: one producer writes each element
-to all inputs at the same moment; a reader of committed records notes when it arrives, on an input and on the merged
-topic. Every ratio is from one run; lines and a plot are left under `benchmarks/results/`.
+threads that do the work (librdkafka's own threads are in the process's time). Latency: see
+service_latency.py. Every ratio is from one run; lines and a plot are left under `benchmarks/results/`.
 
     python -m benchmarks.service             everything, some minutes
     python -m benchmarks.service --quick     small sizes; bars are shown, not judged
@@ -14,11 +13,10 @@ topic. Every ratio is from one run; lines and a plot are left under `benchmarks/
 import argparse
 import cProfile
 import io
+import itertools
 import json
 import os
 import pstats
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,15 +25,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from statistics import quantiles
 from typing import Any
 
-import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.core import RESULTS, Bar
+from benchmarks.service_latency import BATCHES, INPUTS, START_MS, TRICKLE, Row, latency, wait_until
 from benchmarks.service_plot import draw
-from deploy.local import LocalStack, ports
+from deploy.local import LocalStack
 from lmerge import INFINITY, Adjust, Element, Insert, Stable
 from lmerge.codec import encode_batch
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
@@ -47,15 +44,8 @@ from services.merge.loop import MergeLoop, Pace
 from services.merge.metrics import Metrics
 from services.merge.supervisor import Supervisor
 
-Row = dict[str, Any]
-
-INPUTS = 3
 THREAD = "thread_seconds_per_million"
-START_MS = 1_700_000_000_000
 BARS = {"R0": 0.5, "R1": 0.5, "R2": 0.5, "R3": 0.35, "R4": 0.35}
-MAX_RATE = 500
-"""Elements a second and input in the latency runs: what one Python process can send and time on two shared cores. With
-2,000 they waited in it for seconds, and the direct path was as slow as the merged one."""
 
 
 def elements(algorithm: str, seed: int, count: int) -> Iterator[Element]:
@@ -128,15 +118,15 @@ class Bench:
         return {"what": "copier", **used}
 
     def merge(self, algorithm: str, count: int, rounds: int, profile: cProfile.Profile | None = None) -> list[Row]:
-        """Measure the copier and the service on the same inputs, in turns; of each the round in the middle.
+        """Measure the copier and the service on the same inputs, one right after the other; give the middle round.
 
-        On a shared machine the same work takes up to twice as long from one second to the next, and the copier's rounds
-        are short: its best would be compared with an average.
+        On a shared machine the same work takes up to twice as long from one second to the next. So a ratio is of one
+        round, and the round is the one whose ratio is in the middle.
         """
         streams = [encode_batch(elements(algorithm, number, count)) for number in range(INPUTS)]
-        both = [self._round(f"{algorithm.lower()}-{number}", algorithm, streams, profile) for number in range(rounds)]
-        rounds_of = (sorted(rows, key=lambda row: float(row[THREAD])) for rows in zip(*both, strict=True))
-        return [{"algorithm": algorithm, **rows[len(rows) // 2]} for rows in rounds_of]
+        names = [f"{algorithm.lower()}-{uuid.uuid4().hex[:6]}" for _ in range(rounds)]
+        measured = sorted((self._round(name, algorithm, streams, profile) for name in names), key=_ratio)
+        return [{"algorithm": algorithm, "ratios": [*map(_ratio, measured)], **row} for row in measured[rounds // 2]]
 
     def _round(
         self, name: str, algorithm: str, streams: Sequence[Sequence[bytes]], profile: cProfile.Profile | None
@@ -153,87 +143,19 @@ class Bench:
             if profile is not None:
                 _profiled.append(profile)
             _change(control, name, lambda now: _released(now, name))
-            _wait(lambda: _is_done(loop), "all is merged")
+            wait_until(lambda: _is_done(loop), "all is merged")
             working = [each for each in threading.enumerate() if each.name.startswith(("merge-", "commit-"))]
             thread = sum(_cpu(each) - before.get(each.ident, 0.0) for each in working)
             return copier, {"what": "merge", **_used(total, wall, process, thread)}
 
-    def latency(self, lanes: int, rate: int, seconds: float) -> Row:
-        """Measure how long an element takes, to an input topic and through the merge to the merged topic."""
-        name = f"l{lanes}"
-        topics = [f"{name}.r{number}" for number in range(INPUTS)]
-        self.make(*topics, partitions=lanes)
-        with _process(self.settings) as api:
-            _ok(api.put(f"/v1/merges/{name}", json={"partitions": lanes, "algorithm": "R3"}))
-            for number, topic in enumerate(topics):
-                _ok(api.put(f"/v1/merges/{name}/inputs/r{number}", json={"topic": topic}))
-            direct = _Arrivals(self.settings, topics[0], lanes)
-            self._send(topics, lanes, 1, 0.2)  # the merge begins when an input has said something
-            _wait(lambda: _is_running(api, name), "the merge runs")
-            merged = _Arrivals(self.settings, f"{name}.merged", lanes)
-            sent = self._send(topics, lanes, rate, seconds)
-            _wait(lambda: len(merged.seconds) >= sent * 0.99, "the elements arrive")
-            _ok(api.delete(f"/v1/merges/{name}"))
-            times = {"direct": direct.stop(), "merged": merged.stop()}
-        row: Row = {"what": "latency", "lanes": lanes, "rate": rate, "elements": sent}
-        for which, found in times.items():
-            cuts = quantiles(found, n=100)
-            row |= {f"{which}_p50_ms": round(cuts[49] * 1000, 1), f"{which}_p99_ms": round(cuts[98] * 1000, 1)}
-        row["added_p50_ms"] = round(row["merged_p50_ms"] - row["direct_p50_ms"], 1)
-        row["added_p99_ms"] = round(row["merged_p99_ms"] - row["direct_p99_ms"], 1)
-        return row
-
-    def _send(self, topics: Sequence[str], lanes: int, rate: int, seconds: float) -> int:
-        producer = Producer({"bootstrap.servers": self.settings.bootstrap_servers, "linger.ms": 0})
-        began = time.perf_counter()
-        sent = 0
-        while (now := time.perf_counter() - began) < seconds:
-            if sent >= now * rate + 1:
-                time.sleep(0.0005)
-                continue
-            payload = b'{"id":%d,"sent":"%.6f"}' % (sent, time.time())
-            vs = START_MS + int((time.time() - 1_700_000_000) * 1000)
-            lane = sent % lanes
-            for topic in topics:
-                value = b'{"kind":"insert","payload":%b,"vs":%d,"ve":%d}' % (payload, vs, vs + 100)
-                producer.produce(topic, value, partition=lane)
-                if sent // lanes % 20 == 19:
-                    producer.produce(topic, b'{"kind":"stable","vc":%d}' % (vs - 50), partition=lane)
-            producer.poll(0)
-            sent += 1
-        producer.flush()
-        return sent
-
-
-class _Arrivals(threading.Thread):
-    """Reads a topic from its end and notes how old each insert is when it arrives."""
-
-    def __init__(self, settings: KafkaSettings, topic: str, lanes: int) -> None:
-        super().__init__(daemon=True)
-        self.seconds: list[float] = []
-        self._stop_now = threading.Event()
-        self._consumer = Consumer(settings.consumer("arrivals"))
-        ends = [self._consumer.get_watermark_offsets(TopicPartition(topic, lane))[1] for lane in range(lanes)]
-        self._consumer.assign([TopicPartition(topic, lane, end) for lane, end in enumerate(ends)])
-        self.start()
-
-    def run(self) -> None:
-        while not self._stop_now.is_set():
-            message = self._consumer.poll(0.1)
-            if message is None or message.error() is not None:
-                continue
-            value = message.value() or b""
-            if b'"sent":"' in value:
-                self.seconds.append(time.time() - float(value.split(b'"sent":"')[1].split(b'"')[0]))
-
-    def stop(self) -> list[float]:
-        self._stop_now.set()
-        self.join()
-        self._consumer.close()
-        return self.seconds
-
 
 _profiled: list[cProfile.Profile] = []
+
+
+def _ratio(pair: Sequence[Row]) -> float:
+    """Return the processor time of the copier's thread against that of the merge's."""
+    copier, merge = pair
+    return round(float(copier[THREAD]) / float(merge[THREAD]), 3)
 
 
 def _used(count: int, wall: float, process: float, thread: float) -> Row:
@@ -284,8 +206,10 @@ def _service(
         return found
 
     try:
-        _wait(lambda: bool(supervisor.loops), "the loop runs")
-        _wait(lambda: any(len(each.inputs) == INPUTS for each in loop().records.values()), "the inputs are attached")
+        wait_until(lambda: bool(supervisor.loops), "the loop runs")
+        wait_until(
+            lambda: any(len(each.inputs) == INPUTS for each in loop().records.values()), "the inputs are attached"
+        )
         yield control, loop
     finally:
         _change(control, name, lambda _: None)
@@ -297,54 +221,6 @@ def _service(
 def _is_done(loop: Callable[[], MergeLoop]) -> bool:
     records = loop().records
     return bool(records) and all(each.own_stable == INFINITY for each in records[0].inputs.values())
-
-
-@contextmanager
-def _process(settings: KafkaSettings) -> Iterator[httpx.Client]:
-    """Run the service as a process of its own."""
-    (port,) = ports.choose(1)
-    token = uuid.uuid4().hex
-    command = [sys.executable, "-m", "services.merge", "--bootstrap-servers", settings.bootstrap_servers]
-    process = subprocess.Popen(
-        [*command, "--port", str(port)],
-        env={**os.environ, "LMERGE_ADMIN_TOKEN": token},
-        stderr=subprocess.DEVNULL,
-    )
-    headers = {"Authorization": f"Bearer {token}"}
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=30) as api:
-            _wait(lambda: _answers(api), "the service is ready")
-            yield api
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-
-
-def _answers(api: httpx.Client) -> bool:
-    try:
-        return api.get("/readyz").is_success
-    except httpx.TransportError:
-        return False
-
-
-def _is_running(api: httpx.Client, name: str) -> bool:
-    observed = _ok(api.get(f"/v1/merges/{name}")).json()["observed"]
-    return all(lane["state"] == "running" and len(lane["inputs"]) == INPUTS for lane in observed["lanes"])
-
-
-def _ok(response: httpx.Response) -> httpx.Response:
-    assert response.is_success, response.text
-    return response
-
-
-def _wait(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -388,16 +264,17 @@ def run(*, quick: bool, profile: bool, say: Callable[[str], object] = print) -> 
         say(json.dumps(row))
         return row
 
-    with LocalStack() as stack:
+    with LocalStack(steady=not quick) as stack:
         bench = Bench(stack.bootstrap_servers)
         for algorithm, bar in BARS.items():
-            copier, merge = map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else 5))
-            ratio = copier[THREAD] / merge[THREAD]
-            bars.append(Bar(f"{algorithm}: thread CPU of the copier to that of the loop", round(ratio, 2), bar))
-        for lanes in (1, 4, 16):
-            row = note(bench.latency(lanes, 200 if quick else MAX_RATE, 2 if quick else 10))
+            pair = [*map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else 5))]
+            bars.append(Bar(f"{algorithm}: thread CPU of the copier to that of the loop", _ratio(pair), bar))
+        size = {"seconds": 2, "rounds": 1} if quick else {"seconds": 6, "rounds": 3}
+        for lanes, load in itertools.product((1, 4, 16), (BATCHES, TRICKLE)):
+            row = note(latency(bench.settings, lanes, load, **size))
             if lanes < 16:
-                bars.append(Bar(f"{lanes} lanes: latency added, p50 ms", row["added_p50_ms"], at_most=30.0))
+                claim = f"{lanes} lanes, {load.name}: latency added, p50 ms"
+                bars.append(Bar(claim, row["added_p50_ms"], at_most=30.0))
         if profile:
             _write_profile(Bench(stack.bootstrap_servers), 50_000)
     if not quick:

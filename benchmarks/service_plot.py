@@ -21,7 +21,7 @@ def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
     cost.set_ylabel("thread CPU, µs per input element")
     cost.set_title("What a merged element costs")
     cost.legend()
-    runs = [row for row in rows if row["what"] == "latency"]
+    runs = [row for row in rows if row["what"] == "latency" and row["load"] == "batches"]
     lanes = [str(row["lanes"]) for row in runs]
     for which, label in (("direct", "input topic"), ("merged", "merged topic")):
         for quantile, style in (("p50", "-o"), ("p99", "--o")):
@@ -29,6 +29,6 @@ def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
     latency.set_yscale("log")
     latency.set_xlabel("lanes")
     latency.set_ylabel("ms from produce to seen")
-    latency.set_title("Latency")
+    latency.set_title("Latency, inputs written in batches")
     latency.legend()
     figure.savefig(file, dpi=120)

@@ -1,0 +1,178 @@
+"""What the benchmarks of replicas share: a feed of JSON rows, Spark's own connector over it, the time of batches.
+
+Four partitions of bids in order, and a heartbeat after as many rows as a batch shall have. Spark's connector is used in
+its sound form, one stream per partition with a watermark each, and takes as many rows of each: then the batches of both
+hold the same rows and have the same watermark.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the name that every Spark user knows
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deploy.local.artifacts import SPARK_CONNECTOR, ensure
+from lmerge.feed import FeedDefinition, Heartbeat, Source
+from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec
+from replicas.query import EVENT_TIME
+from replicas.session import make_session
+
+Row = dict[str, Any]
+
+PARTITIONS = 4
+START_MS = 1_767_225_600_000
+WARM = 3
+"""Batches of each query that are not counted: plans are made, code is generated, consumers connect."""
+
+_CHUNK = 10_000
+
+
+def start_session(name: str) -> SparkSession:
+    """Start Spark with the settings of a replica, and its Kafka connector."""
+    jars = ",".join(str(jar) for jar in sorted(ensure(SPARK_CONNECTOR).glob("*.jar")))
+    overrides = {
+        "spark.jars": jars,
+        "spark.driver.memory": "1g",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    return make_session(name, master="local[2]", overrides=overrides)
+
+
+class SparkFeed:
+    """A topic of rows and its heartbeats.
+
+    Args:
+        servers: the cluster.
+        name: the topic.
+        rows_per_batch: how many rows a heartbeat adds, and Spark's connector takes.
+        batches: how many there are.
+        keys: how many auctions are bid for, in turn.
+        step_ms: event time from one row of a partition to the next.
+        price: the price of the n-th row of each partition.
+        held: how many heartbeats, the last ones, wait for `release`.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        *,
+        rows_per_batch: int,
+        batches: int,
+        keys: int,
+        step_ms: int = 1,
+        price: Callable[[int], int] = lambda number: number % 977,
+        held: int = 0,
+    ) -> None:
+        self.topic = name
+        self.rows_per_batch = rows_per_batch
+        source = Source(topic=name, time="$.date_time", disorder_ms=0)
+        self.definition = FeedDefinition(name=f"{name}-feed", sources=(source,), max_ahead_ms=None)
+        self._servers = servers
+        self._keys = keys
+        self._step_ms = step_ms
+        self._price = price
+        # Idempotent: a request that is sent again must not repeat a row, and all that follow would be one too far.
+        self._producer = Producer(
+            {"bootstrap.servers": servers, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000}
+        )
+        self._written: Counter[tuple[str, int]] = Counter()
+        heartbeats = self.definition.heartbeats_topic
+        described = TopicAdmin(KafkaSettings(servers)).ensure(TopicSpec(name, PARTITIONS), TopicSpec(heartbeats, 1))
+        self._id = self.definition.feed_id({topic: each.topic_id for topic, each in described.items()})
+        self.beats = [self._beat(n) for n in range(batches + 1)]
+        self._fill(rows_per_batch * batches // PARTITIONS)
+        self._held = self.beats[len(self.beats) - held :]
+        self._write_beats(self.beats[: len(self.beats) - held])
+
+    @property
+    def source(self) -> Source:
+        """The one source."""
+        return self.definition.sources[0]
+
+    def connector(self, spark: SparkSession, fields: str) -> DataFrame:
+        """Return the rows by Spark's own connector: these fields, and `event_time` with the watermark."""
+        streams = [self._stream(spark, fields, partition) for partition in range(PARTITIONS)]
+        united = streams[0]
+        for stream in streams[1:]:
+            united = united.unionAll(stream)
+        return united
+
+    def release(self) -> None:
+        """Write the heartbeats that were held back: the rows that they speak of can be read from now on."""
+        self._write_beats(self._held)
+
+    def measure(self, query: StreamingQuery) -> Row:
+        """Wait until a query has read everything, and return how long its batches took."""
+        query.processAllAvailable()
+        batches = [each for each in query.recentProgress if each["numInputRows"] >= self.rows_per_batch][WARM:]
+        times = [each["batchDuration"] for each in batches]
+        return {
+            "rows_per_batch": self.rows_per_batch,
+            "batches": len(times),
+            "batch_p50_ms": median(times),
+            "rows_per_s": round(self.rows_per_batch * len(times) / sum(times) * 1000),
+        }
+
+    def _stream(self, spark: SparkSession, fields: str, partition: int) -> DataFrame:
+        rows = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self._servers)
+            .option("assign", json.dumps({self.topic: [partition]}))
+            .option("startingOffsets", json.dumps({self.topic: {str(partition): 0}}))
+            .option("maxOffsetsPerTrigger", self.rows_per_batch // PARTITIONS)
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.fetch.max.wait.ms", 5)
+            .load()
+        )
+        parsed = F.from_json(F.col("value").cast("string"), f"{fields}, date_time bigint")
+        return (
+            rows.select(parsed.alias("row"))
+            .select("row.*")
+            .withColumn(EVENT_TIME, F.timestamp_millis("date_time"))
+            .withWatermark(EVENT_TIME, "1 millisecond")
+        )
+
+    def _beat(self, n: int) -> Heartbeat:
+        end = n * self.rows_per_batch // PARTITIONS
+        ts = None if n == 0 else START_MS + (end - 1) * self._step_ms
+        ends = {self.topic: (end,) * PARTITIONS}
+        return Heartbeat(feed=self._id, n=n, tau=None if ts is None else ts - 1, ceiling=None, max_ts=ts, ends=ends)
+
+    def _fill(self, rows_per_partition: int) -> None:
+        for first in range(0, rows_per_partition, _CHUNK):
+            numbers = range(first, min(first + _CHUNK, rows_per_partition))
+            for partition in range(PARTITIONS):
+                self._write(self.topic, partition, [self._row(number, partition) for number in numbers])
+            self._producer.flush()
+        self._require_delivered()
+
+    def _write_beats(self, beats: Sequence[Heartbeat]) -> None:
+        self._write(self.definition.heartbeats_topic, 0, [beat.encode() for beat in beats])
+        self._producer.flush()
+        self._require_delivered()
+
+    def _write(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
+        batch: list[Any] = [{"value": value} for value in values]
+        self._producer.produce_batch(topic, batch, partition=partition)
+        self._written[topic, partition] += len(batch)
+
+    def _require_delivered(self) -> None:
+        """Check that each partition holds what was written: a heartbeat tells offsets that nobody has looked at."""
+        with TailReader(KafkaSettings(self._servers)) as reader:
+            held = {(topic, number): reader.watermarks(topic, number).end for topic, number in self._written}
+        assert held == self._written, f"written {dict(self._written)}, held {held}"
+
+    def _row(self, number: int, partition: int) -> bytes:
+        own = number * PARTITIONS + partition
+        return b'{"id":%d,"auction":%d,"price":%d,"date_time":%d}' % (
+            own,
+            1_000 + own % self._keys,
+            self._price(number),
+            START_MS + number * self._step_ms,
+        )
