@@ -5,6 +5,7 @@ first, so that a red build is red again; a failure prints how to replay it in ei
 run, and how long it took, in a page.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load the Hypothesis profile that goes with the size, unless one was asked for by name."""
+    # What a shell runs in the background ignores SIGINT, and so would every process that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("--hypothesis-profile", None):
         settings.load_profile("long" if config.getoption("--long") else "test")
     if config.getoption("--report") and not hasattr(config, "workerinput"):  # a worker's reports come to the main one

@@ -16,6 +16,7 @@ from tests.support.heartbeat import T0, Feed, HeartbeatProcess, rows_that_count
 from tests.support.kafka import committed, wait_until
 
 KILLS = 10
+FEW_KILLS = 4
 SEED = 7
 
 
@@ -38,7 +39,8 @@ def owner_of(feed: Feed) -> HeartbeatProcess:
     return owner
 
 
-def test_an_owner_killed_at_random_moments_is_followed_by_its_standby(feed: Feed, figure: Figure) -> None:
+def test_an_owner_killed_at_random_moments_is_followed_by_its_standby(feed: Feed, figure: Figure, long: bool) -> None:
+    kills = KILLS if long else FEW_KILLS
     rng = random.Random(SEED)
     print(f"seed {SEED}")  # noqa: T201
     feed.start()
@@ -46,7 +48,7 @@ def test_an_owner_killed_at_random_moments_is_followed_by_its_standby(feed: Feed
     expected: list[list[int]] = [[], []]
     ts = 0
     seconds = []
-    for _ in range(KILLS):
+    for _ in range(kills):
         owner = owner_of(feed)
         wait_until(lambda: "standing by" in feed.services[-1].events(), "the other one stands by")
         for _ in range(rng.randrange(1, 60)):  # transactions of 5 ms: the moment of the kill
@@ -79,7 +81,7 @@ def test_an_owner_killed_at_random_moments_is_followed_by_its_standby(feed: Feed
             assert beat.tau is None or all(T0 + ts > beat.tau for ts in later), "a promise is broken"
     assert beats[-1].tau is not None
     figure(
-        f"kill -9 of the heartbeat service, {KILLS} times: until the standby's first heartbeat "
+        f"kill -9 of the heartbeat service, {kills} times: until the standby's first heartbeat "
         f"{statistics.median(seconds):.2f} s (median), {max(seconds):.2f} s (longest), session of 1 s"
     )
 

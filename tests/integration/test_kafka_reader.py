@@ -125,6 +125,40 @@ def test_a_partition_whose_records_are_gone_is_named_and_the_others_go_on(
     assert values(read(reader, 15), 1) == list(range(5, 20))
 
 
+def test_records_that_came_before_the_error_of_their_partition_are_not_those_of_another(
+    settings: KafkaSettings, writer: TransactionalWriter, topic: str
+) -> None:
+    """One poll has both: the partition leaves, and the one that is left of its topic must not be given its records."""
+    count = 60_000  # more than waits in the client: the rest can be deleted before it is asked for
+    with writer.transaction():
+        writer.write(topic, 1, [(None, b"x" * 100)] * count)
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 2})
+    taken = 0
+    with PartitionReader(settings, batch_records=777) as reader:
+        reader.add({(topic, 0): 0, (topic, 1): 0})
+
+        def some_came() -> bool:
+            nonlocal taken
+            taken += sum(len(batch.values) for batch in reader.poll_batches(0.05).values())
+            return taken > 0
+
+        def came_with_the_error() -> bool:
+            nonlocal taken
+            for where, batch in reader.poll_batches(0.05).items():
+                assert where == (topic, 1)
+                assert list(batch.offsets) == list(range(taken, taken + len(batch.values)))
+                taken += len(batch.values)
+            return bool(reader.failed)
+
+        wait_until(some_came, "the first records")
+        for future in admin.delete_records([TopicPartition(topic, 1, count)]).values():
+            future.result(10)
+        wait_until(came_with_the_error, "the last records came together with the error")
+        assert reader.partitions == {(topic, 0)}
+        with pytest.raises(RecordsGone, match=f"{topic}/1"):
+            reader.poll_batches(0.05)
+
+
 def test_topics_with_a_backlog_are_read_in_turns(settings: KafkaSettings, writer: TransactionalWriter) -> None:
     """With one consumer for both, the first is read to its end before the second begins (ADR 7)."""
     topics = [f"turns-{uuid.uuid4().hex}" for _ in range(2)]
@@ -154,3 +188,30 @@ def test_a_reader_that_cannot_be_is_refused(settings: KafkaSettings) -> None:
     reader.close()
     with pytest.raises(UsageError, match="closed"):
         reader.poll(0)
+
+
+def test_failures_of_partitions_that_were_removed_are_not_told_again(
+    settings: KafkaSettings, topic: str, reader: PartitionReader, writer: TransactionalWriter
+) -> None:
+    """Whoever deals with all that failed after the first error has dealt with the others too."""
+    for partition in range(3):
+        write(writer, topic, partition, 20)
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 2})
+    for future in admin.delete_records([TopicPartition(topic, number, 5) for number in (1, 2)]).values():
+        future.result(10)
+    reader.add({(topic, number): 0 for number in range(3)})
+    found: list[Record] = []
+    told = 0
+
+    def are_gone() -> bool:
+        nonlocal told
+        try:
+            found.extend(reader.poll(0.05))
+        except RecordsGone:
+            told += 1
+            reader.remove(*reader.failed)
+        return len(found) == 20 and reader.partitions == {(topic, 0)}
+
+    wait_until(are_gone, "both are gone")
+    assert reader.poll(0.05) == []
+    assert told in (1, 2)  # one by one, or both in one fetch

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import KafkaError
 
 from lmerge.errors import UsageError
 from lmerge.kafka import (
@@ -122,6 +123,19 @@ def test_a_range_is_what_was_committed_in_it_in_batches(
     assert sum(map(len, reader.read_range(topic, 0, start=0, batch_records=1))) == 300
 
 
+def test_a_question_that_fails_takes_nothing_from_a_range_that_is_being_read(
+    settings: KafkaSettings, writer: TransactionalWriter, reader: TailReader, topic: str
+) -> None:
+    """To learn why it failed the client is polled, and what it then gives is a record of the range."""
+    commit(settings, writer, topic, 500)
+    offsets = []
+    for batch in reader.read_range(topic, 0, start=0, batch_records=50):
+        offsets += [record.offset for record in batch]
+        with pytest.raises(MissingTopic):
+            reader.watermarks(f"{topic}-nonesuch", 0)
+    assert offsets == [*range(500)]
+
+
 def test_a_range_without_an_end_is_read_to_the_committed_end(
     settings: KafkaSettings, writer: TransactionalWriter, reader: TailReader, topic: str
 ) -> None:
@@ -227,3 +241,45 @@ def test_a_closed_reader_says_so(settings: KafkaSettings, topic: str) -> None:
     reader.close()
     with pytest.raises(UsageError, match="closed"):
         reader.read_tail(topic, 0)
+
+
+class EarlyEnd(NamedTuple):
+    """An event that tells the end of a partition which has more."""
+
+    where: str
+    at: int
+
+    def topic(self) -> str:
+        return self.where
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._PARTITION_EOF)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["of the partition", "of one that was read before"])
+def test_an_end_that_is_told_too_early_is_not_believed(
+    *,
+    settings: KafkaSettings,
+    writer: TransactionalWriter,
+    topic: str,
+    elsewhere: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is lost, and the last record is found: who wrote a batch twice else would not know."""
+    commit(settings, writer, topic, 5)
+    with TailReader(settings) as reader:
+        poll, early = reader._poll, [EarlyEnd(f"not-{topic}" if elsewhere else topic, 6) for _ in range(2)]
+        monkeypatch.setattr(reader, "_poll", lambda *given: [early.pop()] if len(early) > 1 else poll(*given))
+        assert [record.offset for batch in reader.read_range(topic, 0, start=0, end=6) for record in batch] == [
+            *range(5)
+        ]
+        early.append(early[0])
+        tail = reader.read_tail(topic, 0)
+        assert tail is not None
+        assert tail.offset == 4

@@ -111,12 +111,12 @@ def test_a_value_too_large_for_the_client_is_refused_and_nothing_of_its_batch_ca
 ) -> None:
     writer.begin()
     with pytest.raises(Refused, match=f"{topic}/0.*too large"):
-        writer.write(topic, 0, [(None, b"a"), (None, bytes(2_000_000)), (None, b"b")])
+        writer.write(topic, 0, [(None, b"a"), (None, bytes(17_000_000)), (None, b"b")])
     with pytest.raises(UsageError, match="abort it"):
         writer.commit()
     writer.abort()
     with pytest.raises(Refused, match=f"{topic}/0.*too large"), writer.transaction():
-        writer.write(topic, 0, [(None, b"a"), (None, bytes(2_000_000))], last_headers=(("h", b""),))
+        writer.write(topic, 0, [(None, b"a"), (None, bytes(17_000_000))], last_headers=(("h", b""),))
     assert writer.state is State.READY
     with writer.transaction():
         writer.write(topic, 0, [(None, b"c")])

@@ -2,17 +2,27 @@
 
 import json
 import signal
+import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
+from services.merge import desired as decide
+from services.merge.control import Control
+from services.merge.definitions import Desired, InputDefinition, MergeDefinition
+from services.merge.loop import MergeLoop, Pace
+from services.merge.metrics import Metrics
 from services.merge.topics import AUDIT
 from tests.support.kafka import values, wait_until
-from tests.support.merge_service import Service, several
+from tests.support.merge_service import Service, append, several
+from tests.support.streams import ins, stb
 
 CHANGES = 10
 
@@ -69,3 +79,56 @@ def shown(service: Service, path: str) -> Any:
     status, answer = service.call("GET", path)
     assert status == 200, answer
     return answer["desired"]
+
+
+@contextmanager
+def looping(settings: KafkaSettings, control: Control, merge: str, owner: str) -> Iterator[MergeLoop]:
+    """Run the loop of a merge; its control is not followed by anybody else."""
+    loop = MergeLoop(settings, control, Metrics().of(merge), merge, owner=owner, pace=Pace())
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.stop()
+        thread.join()
+
+
+def test_who_takes_a_lane_over_knows_at_least_what_its_last_owner_knew(settings: KafkaSettings) -> None:
+    """Else an input that was detached comes back with a process that has not heard of it yet (RS 1.5)."""
+    merge = f"m{uuid.uuid4().hex[:8]}"
+    by: Any = {"by": "test", "what": "test"}
+    TopicAdmin(settings).ensure(*(TopicSpec(f"{merge}.{name}", 1) for name in ("r1", "r2")))
+    for name in ("r1", "r2"):
+        append(settings, f"{merge}.{name}", [ins(b"1", 5, 9), stb(10)])
+    with ExitStack() as stack:
+        ahead = Control(settings)
+        stack.callback(ahead.close)
+        ahead.change(merge, lambda now: decide.put_merge(now, merge, MergeDefinition(), lambda: merge), **by)
+        stack.callback(lambda: ahead.change(merge, lambda _: None, **by))
+        for name in ("r1", "r2"):
+            definition = InputDefinition(topic=f"{merge}.{name}")
+            ahead.change(merge, partial(put_input, merge, name, definition), **by)
+        with looping(settings, ahead, merge, "ahead") as loop:
+            wait_until(lambda: shown_inputs(loop) == {"r1", "r2"}, "both are attached", seconds=60)
+            behind = Control(settings)
+            stack.callback(behind.close)
+            ahead.change(merge, lambda now: decide.delete_input(now, merge, "r1"), **by)
+            wait_until(lambda: shown_inputs(loop) == {"r2"}, "r1 is detached", seconds=60)
+        assert "r1" in behind.desired[merge].inputs
+        append(settings, f"{merge}.r2", [stb(20)])
+        with looping(settings, behind, merge, "behind") as loop:
+            wait_until(lambda: 0 in loop.records and loop.records[0].max_stable == 20, "it goes on", seconds=60)
+            assert loop.records[0].owner == "behind"
+            assert shown_inputs(loop) == {"r2"}
+        assert "r1" not in behind.desired[merge].inputs
+
+
+def put_input(merge: str, name: str, definition: InputDefinition, now: Desired | None) -> Desired:
+    """Decide to attach an input."""
+    return decide.put_input(now, merge, name, definition, lambda: f"{name}/1")
+
+
+def shown_inputs(loop: MergeLoop) -> set[str]:
+    """Return the inputs in the committed record of the only lane."""
+    return set(loop.records[0].inputs) if 0 in loop.records else set()

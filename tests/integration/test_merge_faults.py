@@ -6,6 +6,7 @@ What is right is judged as everywhere: by the certifier, at every prefix, and by
 import random
 import signal
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,13 +16,13 @@ import pytest
 from deploy.local import LocalStack
 from lmerge import INFINITY, Element, Event
 from lmerge.codec import decode
-from lmerge.kafka import KafkaSettings, TailReader
+from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
 from services.merge.lane_runner import WAIT_BEFORE_COMMIT
 from tests.integration.conftest import Figure
 from tests.support.kafka import log_end, wait_until
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import ALGORITHMS, KafkaWorld
-from tests.support.merge_service import DEADLINE, Service, running, several
+from tests.support.merge_service import DEADLINE, Service, append, running, several
 from tests.support.producer import Producer
 from tests.support.streams import ins, stb
 
@@ -172,8 +173,41 @@ def refused(service: Service, merge: KafkaMerge) -> bool:
 
 def has_failed(service: Service, merge: KafkaMerge, event: str) -> bool:
     """Tell whether a process had to begin something anew, by its metrics."""
+    return failures(service, merge, event) > 0
+
+
+def failures(service: Service, merge: KafkaMerge, event: str) -> float:
+    """Return how often a process had to begin something anew, by its metrics: it is there, as 0, from the start."""
     _, metrics = service.call("GET", "/metrics")
-    return f'lmerge_failures_total{{event="{event}",merge="{merge.name}"}}' in str(metrics)
+    start = f'lmerge_failures_total{{event="{event}",merge="{merge.name}"}} '
+    return next(float(line.removeprefix(start)) for line in str(metrics).splitlines() if line.startswith(start))
+
+
+def test_a_lane_that_cannot_be_taken_over_holds_no_other(settings: KafkaSettings) -> None:
+    """Somebody has a transaction open in the merged topic, so nobody knows what lane 0 has put out."""
+    patient = KafkaSettings(settings.bootstrap_servers, transaction_timeout_ms=300_000)
+    with running(settings) as service, TransactionalWriter(patient, f"foreign/{uuid.uuid4().hex}") as foreign:
+        merge = KafkaMerge(settings, service, partitions=2)
+        merge.make_topics("r1")
+        merge.attach("r1")
+        for partition in (0, 1):
+            append(settings, merge.topic("r1"), [ins(b"1", 5, 9), stb(10)], partition)
+        merge.wait_for_stable(10)
+        service.end(signal.SIGKILL)
+        foreign.fence()
+        with log_end(settings, merge.merged_topic, 0) as end:
+            before = end()
+            foreign.begin()
+            foreign.write(merge.merged_topic, 0, [(None, b"aborted")])
+            wait_until(lambda: end() > before, "a transaction is open")
+        for partition in (0, 1):
+            append(settings, merge.topic("r1"), [stb(20)], partition)
+        service.start()
+        merge.wait(lambda: merge.lanes()[1]["stable"] == 20, "lane 1 goes on")
+        assert failures(service, merge, "take_over_failed") == 0, "lane 0 is still being taken over"
+        assert merge.lanes()[0]["stable"] == 10
+        foreign.abort()
+        merge.wait_for_stable(20)
 
 
 @pytest.fixture
@@ -222,9 +256,12 @@ def require_standstill(world: KafkaWorld, undecided: list[str]) -> None:
         merge.wait(lambda: has_failed(merge.service, merge, "take_over_failed"), "taking over is given up")
     for partition in stuck:
         with log_end(merge.settings, merge.merged_topic, partition) as end:
-            before = end()
+            before, so_far = end(), failures(merge.service, merge, "take_over_failed")
             world.step()
-            merge.wait(lambda: has_failed(merge.service, merge, "take_over_failed"), "taking over is given up")
+            merge.wait(
+                lambda so_far=so_far: failures(merge.service, merge, "take_over_failed") > so_far,  # type: ignore[misc]
+                "taking over is given up again",
+            )
             assert end() == before
     merge.require_certified()
 

@@ -11,7 +11,7 @@ import pytest
 
 from lmerge import INFINITY, Element, reconstitute
 from lmerge.codec import encode_batch
-from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TransactionalWriter
+from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
 from tests.support.kafka import delete_before, values
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import KafkaWorld
@@ -38,6 +38,15 @@ def make(settings: KafkaSettings, service: Service, *names: str, **definition: A
     merge = KafkaMerge(settings, service, **definition)
     merge.make_topics(*names)
     merge.attach(*names)
+    return merge
+
+
+def make_two(settings: KafkaSettings, service: Service, stable: int) -> KafkaMerge:
+    """Make a merge of r1 and r2, which have said the same up to a stable, and wait until that is merged."""
+    merge = make(settings, service, "r1", "r2")
+    for name in ("r1", "r2"):
+        write(merge, name, ins(A, 1, 5), stb(stable))
+    merge.wait_for_stable(stable)
     return merge
 
 
@@ -91,6 +100,25 @@ def test_an_input_that_breaks_its_contract_is_named_and_stopped_and_the_rest_goe
         assert f"lmerge_input_condition{shown}" in metrics
 
 
+def test_one_record_that_is_too_large_to_be_written_stops_its_input_and_not_the_lane(
+    settings: KafkaSettings, service: Service
+) -> None:
+    """What one topic takes, another with the same settings does; what it does not is the input's fault."""
+    merge = make(settings, service, "good")
+    roomy = TopicSpec(merge.topic("bad"), 1, config={"max.message.bytes": "3000000"})
+    TopicAdmin(settings).ensure(roomy)
+    merge.attach("bad")
+    large, too_large = (b'"%b"' % (b"A" * size) for size in (1_040_000, 2_000_000))
+    write(merge, "good", ins(large, 1, 5), stb(3))
+    merge.wait_for_stable(3)
+    write(merge, "bad", ins(large, 1, 5), ins(too_large, 6, 7), stb(30))
+    found = merge.wait_for("bad", "gap", "quarantined")
+    assert "offset 1: its payload has 2,000,002 bytes" in found["reason"]
+    write(merge, "good", ins(B, 12, 20), stb(20))
+    merge.wait_for_stable(20)
+    assert reconstitute(merge.output()) == reconstitute([ins(large, 1, 5), ins(B, 12, 20)])
+
+
 def test_a_running_service_exposes_what_the_page_of_metrics_promises(settings: KafkaSettings, service: Service) -> None:
     merge = make(settings, service, "r1", feedback={"lag_ms": 100})
     write(merge, "r1", ins(A, 1, 5), stb(10))
@@ -134,10 +162,7 @@ def test_a_released_input_waits_for_its_next_incarnation(settings: KafkaSettings
 def test_an_input_whose_topic_is_deleted_is_a_gap_and_comes_back_when_it_is_attached_again(
     settings: KafkaSettings, service: Service
 ) -> None:
-    merge = make(settings, service, "r1", "r2")
-    for name in ("r1", "r2"):
-        write(merge, name, ins(A, 1, 5), stb(3))
-    merge.wait_for_stable(3)
+    merge = make_two(settings, service, 3)
     TopicAdmin(settings).delete(merge.topic("r2"))
     found = merge.wait_for("r2", "gap")
     assert merge.topic("r2") in found["reason"]
@@ -155,13 +180,9 @@ def test_an_input_whose_topic_is_deleted_is_a_gap_and_comes_back_when_it_is_atta
 def test_an_input_whose_records_are_gone_is_a_gap_until_its_next_hello(
     settings: KafkaSettings, service: Service
 ) -> None:
-    merge = make(settings, service, "r1", "r2")
-    for name in ("r1", "r2"):
-        write(merge, name, ins(A, 1, 5), stb(3))
+    merge = make_two(settings, service, 3)
     merge.wait_for("r2", "joined")
-    merge.wait_for_stable(3)
-    merge.ordered("r2", "pause")
-    merge.wait(lambda: "paused" in merge.of("r2")["conditions"], "r2 is held")
+    merge.hold("r2")
     write(merge, "r2", ins(B, 12, 20), stb(15))
     write(merge, "r2", stb(30))
     with TailReader(settings) as reader:
@@ -177,6 +198,22 @@ def test_an_input_whose_records_are_gone_is_a_gap_until_its_next_hello(
     merge.wait_for("r2", "joined")
     merge.wait_for_stable(40)
     assert reconstitute(merge.output()) == reconstitute([ins(A, 1, 5), ins(B, 12, 20)])
+
+
+def test_an_idle_input_whose_topic_retention_has_emptied_lacks_nothing(
+    settings: KafkaSettings, service: Service
+) -> None:
+    """What was behind its last record, and is gone, is the marker of its transaction."""
+    merge = make_two(settings, service, 6)
+    with TailReader(settings) as reader:
+        end = reader.watermarks(merge.topic("r2"), 0).end
+    wait_for_position(merge, "r2", end)
+    merge.hold("r2")
+    delete_before(settings, merge.topic("r2"), end)
+    merge.ordered("r2", "resume")
+    write(merge, "r2", ins(B, 12, 20), stb(30))
+    merge.wait_for_stable(30)
+    assert merge.of("r2")["membership"] == "joined"
 
 
 @pytest.mark.parametrize("quarantine", [False, True])
@@ -258,11 +295,11 @@ def test_a_merge_of_two_merges_is_exact(settings: KafkaSettings) -> None:
         for world in (left, right):
             world.begin_three()
             top.service.put(f"{top.name}/inputs/{world.merge.name}", {"topic": world.merge.merged_topic})
-        for turn in range(8):
+        for turn in range(5):
             for world in (left, right):
                 world.step()
                 world.act()
-            if turn == 3:
+            if turn == 2:
                 service.end(signal.SIGKILL)
                 service.start()
         for world in (left, right):

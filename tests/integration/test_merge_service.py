@@ -1,14 +1,16 @@
 """The merge service as a process on a real broker, driven over REST."""
 
 import random
+import re
 import signal
 import uuid
+from typing import Any
 
 import pytest
 
-from lmerge import INFINITY, TDB, Event, Hello, reconstitute
+from lmerge import INFINITY, TDB, Element, Event, Hello, Insert, Stable, reconstitute
 from lmerge.canonical import payload
-from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
+from lmerge.kafka import BrokerError, KafkaSettings, TopicAdmin, TopicSpec
 from tests.support.kafka import wait_until
 from tests.support.logical import on_the_wire, present
 from tests.support.merge_service import Service, append, merged, running
@@ -97,3 +99,81 @@ def test_who_may_call_and_what_is_refused(settings: KafkaSettings) -> None:
         assert service.call("GET", path)[1]["observed"]["lanes"][0]["state"] == "stalled"
         assert service.call("DELETE", path)[0] == 204
         assert service.call("GET", path)[0] == 404
+
+
+def test_a_merge_that_is_deleted_and_defined_anew_writes_its_own_topics(settings: KafkaSettings) -> None:
+    """The loop may look before both calls and after both: what is wanted has then never been nothing."""
+    name = f"m{uuid.uuid4().hex[:8]}"
+    topics = [f"{name}.{which}" for which in ("r1", "first", "second")]
+    TopicAdmin(settings).ensure(*(TopicSpec(topic, partitions=1) for topic in topics))
+    append(settings, f"{name}.r1", [ins(payload(1), 5, 9), stb(20)])
+    with running(settings) as service:
+        for topic in topics[1:]:
+            service.call("DELETE", f"/v1/merges/{name}")
+            service.put(name, {"merged_topic": topic, "state_topic": f"{topic}.state"})
+            service.put(f"{name}/inputs/r1", {"topic": f"{name}.r1"})
+            wait_until(lambda topic=topic: stb(20) in merged(settings, topic), f"it writes {topic}", seconds=60)  # type: ignore[misc]
+        assert service.call("GET", "/metrics")[0] == 200
+
+
+def test_when_the_topics_of_a_former_merge_are_deleted_as_advised_the_new_one_begins(settings: KafkaSettings) -> None:
+    """Nothing has to be restarted: the loop makes the topics again by itself."""
+    name = f"m{uuid.uuid4().hex[:8]}"
+    admin = TopicAdmin(settings)
+    admin.ensure(TopicSpec(f"{name}.r1", partitions=1))
+    append(settings, f"{name}.r1", [ins(payload(1), 5, 9), stb(20)])
+    with running(settings) as service:
+
+        def define() -> None:
+            service.put(name, {})
+            service.put(f"{name}/inputs/r1", {"topic": f"{name}.r1"})
+
+        def lane() -> Any:
+            return service.observed(name)["lanes"][0]
+
+        define()
+        wait_until(lambda: lane()["stable"] == 20, "it is merged", seconds=60)
+        assert service.call("DELETE", f"/v1/merges/{name}")[0] == 204
+        define()
+        wait_until(lambda: "delete them" in str(lane()["reason"]), "it cannot begin")
+        wait_until(lambda: _was_given_up(service, name), "it has tried", seconds=60)
+        admin.delete(*(f"{name}.{role}" for role in ("merged", "state", "feedback")))
+        wait_until(lambda: lane()["stable"] == 20, "it begins", seconds=60)
+        assert [type(element) for element in merged(settings, f"{name}.merged")] == [Hello, Insert, Stable]
+
+
+def _was_given_up(service: Service, merge: str) -> bool:
+    """Tell whether a process could not take a lane over, by its metrics."""
+    failed = re.compile(rf'lmerge_failures_total{{event="take_over_failed",merge="{merge}"}} [1-9]')
+    return failed.search(service.call("GET", "/metrics")[1]) is not None
+
+
+@pytest.mark.parametrize(("gone", "left"), [("state", "merged"), ("merged", "state")])
+def test_a_merge_of_whose_topics_one_was_deleted_writes_nothing_until_the_other_is(
+    settings: KafkaSettings, gone: str, left: str
+) -> None:
+    """Else everything would come once more, behind what is there."""
+    name = f"m{uuid.uuid4().hex[:8]}"
+    admin = TopicAdmin(settings)
+    admin.ensure(TopicSpec(f"{name}.r1", partitions=1))
+    append(settings, f"{name}.r1", [ins(payload(1), 5, 9), stb(20)])
+    with running(settings) as service:
+        service.put(name, {})
+        service.attach(name, "r1")
+        wait_until(lambda: service.observed(name)["lanes"][0]["stable"] == 20, "it is merged", seconds=60)
+        before = merged(settings, f"{name}.merged")
+        service.end(signal.SIGKILL)
+        admin.delete(f"{name}.{gone}")
+        service.start()
+        wait_until(lambda: _was_given_up(service, name), "it cannot begin", seconds=60)
+        assert merged(settings, f"{name}.merged") == (before if left == "merged" else [])
+        admin.delete(f"{name}.{left}")
+        wait_until(lambda: _merges(settings, name) == before, "it begins anew", seconds=60)
+
+
+def _merges(settings: KafkaSettings, merge: str) -> list[Element]:
+    """Return what a merge has put out; nothing while its topic is being made."""
+    try:
+        return merged(settings, f"{merge}.merged")
+    except BrokerError:
+        return []

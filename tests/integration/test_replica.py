@@ -9,7 +9,7 @@ import random
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -17,35 +17,27 @@ from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from lmerge import MINUS_INFINITY, Hello
-from lmerge.codec import decode
+from lmerge import TDB, Event
+from lmerge.canonical import payload
 from lmerge.feed import Heartbeat
-from lmerge.kafka import KafkaSettings
-from replicas.job import Replica
+from lmerge.kafka import KafkaSettings, KeyValue
 from replicas.queries import hot_items
 from replicas.query import Plan, Query, Sources
-from replicas.session import make_session
-from replicas.settings import ReplicaSettings
-from replicas.source import malformed_in, samples_in
+from replicas.sink import Sink
+from replicas.source import samples_in
+from replicas.state import Tag
 from replicas.windows import Windows
 from tests.support.heartbeat import HeartbeatProcess
 from tests.support.kafka import committed
 from tests.support.replica import DISORDER_MS, Bid, FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
 from tests.support.replica_process import ReplicaProcess
+from tests.support.running_replica import LANES, RunningReplica, settings_in, start_all
 
-WINDOWS = Windows(width_ms=10_000, slide_ms=2_000)
+HOT_ITEMS = hot_items.QUERY
+WINDOWS = HOT_ITEMS.windows
 PARTITIONS = 3
-LANES = 2
 SKEW_MS = 30_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = make_session("lmerge-tests", master="local[2]", overrides={})
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")
@@ -63,48 +55,6 @@ def make_world(settings: KafkaSettings) -> Iterator[Callable[..., FeedWorld]]:
             return world
 
         yield make
-
-
-def replica_settings(
-    world: FeedWorld, directory: Path, plan: str, *, query: Query = hot_items.QUERY, max_cuts: int = 1_000
-) -> ReplicaSettings:
-    return ReplicaSettings(
-        bootstrap_servers=world.settings.bootstrap_servers,
-        merge=world.name,
-        replica=directory.name,
-        feed=world.definition,
-        query=query,
-        plan_name=plan,
-        windows=WINDOWS,
-        topics=world.topics,
-        directory=directory,
-        lanes=LANES,
-        max_cuts=max_cuts,
-        trigger_ms=0,
-    )
-
-
-class Running:
-    """A replica that runs in this process's Spark, stopped at the end whatever happens."""
-
-    def __init__(self, stack: ExitStack, settings: ReplicaSettings, spark: SparkSession) -> None:
-        self.replica = stack.enter_context(Replica(settings, spark))
-        stack.callback(self.replica.stop)
-        self.query: StreamingQuery = self.replica.start()
-        self.topic = ReplicaTopic(KafkaSettings(settings.bootstrap_servers), settings.topic, LANES)
-
-    def check(self) -> None:
-        assert self.query.isActive, self.query.exception()
-
-    def wait_for_watermark(self, tau: int) -> None:
-        self.topic.wait_for_stable(WINDOWS.first_open(tau), check=self.check)
-
-    def dropped(self) -> int:
-        operators = [operator for progress in self.query.recentProgress for operator in progress["stateOperators"]]
-        return sum(operator["numRowsDroppedByWatermark"] for operator in operators)
-
-    def malformed(self) -> int:
-        return sum(malformed_in(progress) for progress in self.query.recentProgress)
 
 
 def assert_equals_the_answer(topic: ReplicaTopic, rows: Sequence[Bid], tau: int) -> None:
@@ -130,17 +80,22 @@ def write_a_skewed_feed(world: FeedWorld, *, seed: int, cuts: int = 60) -> tuple
 def test_each_plan_in_batches_of_any_size_equals_the_answer_and_heartbeats_alone_close_it(
     plans: tuple[str, ...], spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path, long: bool
 ) -> None:
-    if not long and plans[0] == "panes":
-        pytest.skip("the other three pairs of a plan and a bound are for the long run")
+    if not long:
+        pytest.skip(
+            "`test_queries` has both plans and two bounds, the test of two topics the third bound and heartbeats alone"
+        )
     world = make_world("bids")
     rows, closing = write_a_skewed_feed(world, seed=1)
     tau = world.last.tau
     assert tau is not None
     with ExitStack() as stack:
         replicas = [
-            Running(stack, replica_settings(world, tmp_path / f"{plan}-{cuts}", plan, max_cuts=cuts), spark)
+            RunningReplica(
+                stack, settings_in(world, tmp_path / f"{plan}-{cuts}", HOT_ITEMS, plan, max_cuts=cuts), spark
+            )
             for plan, cuts in zip(plans, (1, 7, 1_000), strict=True)
         ]
+        start_all(replicas)
         for running in replicas:
             running.wait_for_watermark(tau)
             assert_equals_the_answer(running.topic, rows, tau)
@@ -185,7 +140,7 @@ def test_a_backlog_of_an_hour_in_two_partitions_read_one_after_the_other_makes_n
     """The heartbeats are those of the real service. It meets all of partition 0 first, since 1 is not committed yet."""
     world = make_world("bids", partitions=2)
     topic = world.topics["bids"]
-    rows = bids(21, count=7_200, partitions=2, seconds=3_600)
+    rows = bids(21, count=1_800, partitions=2, seconds=3_600)
     world.write_rows("bids", [row for row in rows if row.partition == 0])
     with ExitStack() as stack:
         with world.undecided("bids", [row for row in rows if row.partition == 1]):
@@ -205,7 +160,8 @@ def test_a_backlog_of_an_hour_in_two_partitions_read_one_after_the_other_makes_n
         tau = heartbeats[-1].tau
         assert tau is not None
         assert tau > max(row.ts for row in rows) - 3 * DISORDER_MS
-        running = Running(stack, replica_settings(world, tmp_path / "backlog", "direct", max_cuts=3), spark)
+        settings = settings_in(world, tmp_path / "backlog", HOT_ITEMS, "direct", max_cuts=3)
+        running = RunningReplica(stack, settings, spark).start()
         running.wait_for_watermark(tau)
         assert_equals_the_answer(running.topic, rows, tau)
         assert running.dropped() == 0
@@ -224,7 +180,7 @@ BOTH = Query(
 )
 
 
-def test_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are_counted(
+def test_cut_by_cut_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are_counted(
     spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
 ) -> None:
     world = make_world("bids", "asks")
@@ -237,7 +193,8 @@ def test_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are
     world.cut(steps=5, lag_ms=SKEW_MS)
     assert world.late == 0
     with ExitStack() as stack:
-        running = Running(stack, replica_settings(world, tmp_path / "both", "direct", query=BOTH, max_cuts=3), spark)
+        settings = settings_in(world, tmp_path / "both", BOTH, "direct", max_cuts=1)
+        running = RunningReplica(stack, settings, spark).start()
         for ahead in (WINDOWS.width_ms, 3 * WINDOWS.width_ms):
             tau = rows[-1].ts + ahead
             world.beat(tau=tau)
@@ -250,27 +207,51 @@ def test_heartbeats_alone_close_the_windows_of_two_topics_and_malformed_rows_are
         assert "Expected `int`, got `str` - at `$.auction`" in sample
 
 
-def test_a_restart_goes_on_and_another_plan_begins_a_new_incarnation_with_the_same_result(
-    spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
+def every_bid(sources: Sources, _windows: Windows) -> DataFrame:
+    return sources["bids"].selectExpr("auction", "unix_millis(event_time) AS vs", "unix_millis(event_time) + 1 AS ve")
+
+
+BIDS = Query(
+    name="every_bid", sources={"bids": {"auction": int}}, key=("auction",), plans={"direct": Plan(build=every_bid)}
+)
+
+
+def test_a_plan_without_state_that_ends_between_the_two_commits_loses_and_repeats_nothing(
+    spark: SparkSession,
+    make_world: Callable[..., FeedWorld],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The batch comes again, its action runs though the lanes hold it already (S9), and nothing is written twice."""
     world = make_world("bids")
-    rows, closing = write_a_skewed_feed(world, seed=3, cuts=5)
-    tau = world.last.tau
-    assert tau is not None
-    for plan, incarnation, waits_for in (("direct", 1, tau), ("direct", 1, closing), ("panes", 2, closing)):
-        with ExitStack() as stack:
-            if waits_for == closing and incarnation == 1:
-                world.beat(tau=closing)
-            running = Running(stack, replica_settings(world, tmp_path / "r1", plan), spark)
-            running.wait_for_watermark(waits_for)
-            assert running.replica.incarnation == incarnation
-            assert_equals_the_answer(running.topic, rows, waits_for)
-    assert (tmp_path / "r1" / "spark.aside-1" / "offsets").is_dir()
-    hellos = [decode(record.value) for record in running.topic.records()[0] if b'"hello"' in (record.value or b"")]
-    assert [(hello.incarnation, hello.joins_at, hello.plan) for hello in hellos if isinstance(hello, Hello)] == [
-        (1, MINUS_INFINITY, "hot_items/direct"),
-        (2, MINUS_INFINITY, "hot_items/panes"),
-    ]
+    rows = bids(30, count=120, partitions=PARTITIONS, seconds=60)
+    world.write_rows("bids", rows)
+    world.cut(steps=4)
+    write = Sink.write
+
+    def write_and_end(sink: Sink, tag: Tag, records: Mapping[int, Sequence[KeyValue]]) -> bool:
+        wrote = write(sink, tag, records)
+        if tag.batch == 1:
+            raise BrokenPipeError("killed after the sink's commit")
+        return wrote
+
+    settings = settings_in(world, tmp_path / "every", BIDS, "direct", max_cuts=1)
+    with ExitStack() as stack:
+        monkeypatch.setattr(Sink, "write", write_and_end)
+        ended = RunningReplica(stack, settings, spark).start()
+        wait_seldom(lambda: not ended.query.isActive, "it ends after the commit of batch 1", seconds=60)
+    monkeypatch.setattr(Sink, "write", write)
+    tau = max(row.ts for row in rows) + DISORDER_MS
+    world.beat(tau=tau)
+    with ExitStack() as stack:
+        running = RunningReplica(stack, settings, spark).start()
+        running.wait_for_watermark(tau + 1)
+        replayed = [progress for progress in running.query.recentProgress if progress["batchId"] == 1]
+        assert replayed
+        assert replayed[0]["numInputRows"] > 1, "it was read again, beyond the heartbeat row"
+        assert running.topic.kinds()["hello"] == LANES, "one incarnation"
+    expected = TDB(Event(payload({"auction": row.auction}), row.ts, row.ts + 1) for row in rows)
+    assert running.topic.frozen(repeats=True) == expected
 
 
 def assert_right_after_kills(process: ReplicaProcess, rows: Sequence[Bid], tau: int) -> None:
@@ -279,24 +260,6 @@ def assert_right_after_kills(process: ReplicaProcess, rows: Sequence[Bid], tau: 
     dropped = re.findall(r"dropped=(\d+)", process.log())
     assert dropped
     assert set(dropped) == {"0"}
-
-
-def test_a_replica_killed_between_the_sinks_commit_and_sparks_loses_and_repeats_nothing(
-    spark: SparkSession, make_world: Callable[..., FeedWorld], tmp_path: Path
-) -> None:
-    """The successor runs in this process, where Spark is warm; in the long run successors are processes too."""
-    world = make_world("bids")
-    rows, closing = write_a_skewed_feed(world, seed=7)
-    world.beat(tau=closing)
-    directory = tmp_path / "killed"
-    process = ReplicaProcess(world, directory, plan="direct", lanes=LANES, max_cuts=7)
-    with ExitStack() as stack:
-        stack.callback(process.close)
-        process.kill_between_the_commits(batch=5)
-        successor = Running(stack, replica_settings(world, directory, "direct", max_cuts=7), spark)
-        successor.wait_for_watermark(closing)
-        assert successor.dropped() == 0
-    assert_right_after_kills(process, rows, closing)
 
 
 class Kills(NamedTuple):

@@ -11,34 +11,26 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from lmerge import TDB, Hello, Insert
-from lmerge.codec import decode_batch
+from lmerge import MINUS_INFINITY, TDB, Hello, Insert
+from lmerge.codec import decode, decode_batch
 from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat
 from lmerge.kafka import KafkaSettings, RecordsGone
 from replicas.cuts import Located
 from replicas.feed_start import FeedStart
-from replicas.process import _cause
-from replicas.session import make_session
+from replicas.process import cause
 from replicas.start import Start
 from tests.integration.test_replica import (
+    HOT_ITEMS,
     PARTITIONS,
     SKEW_MS,
     WINDOWS,
-    Running,
     assert_equals_the_answer,
-    replica_settings,
     write_a_skewed_feed,
 )
 from tests.support.kafka import committed, delete_before
-from tests.support.replica import FeedWorld, bids, wait_seldom, window_counts
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = make_session("lmerge-starts", master="local[2]", overrides={})
-    yield session
-    session.stop()
+from tests.support.replica import FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
+from tests.support.running_replica import RunningReplica, settings_in
 
 
 @pytest.fixture
@@ -87,13 +79,13 @@ def test_a_cold_start_is_complete_from_where_it_says_and_says_what_to_do_when_ro
     rows, closing = write_a_skewed_feed(world, seed=4, cuts=20)
     world.beat(tau=closing)
     cold = msgspec.structs.replace(
-        replica_settings(world, tmp_path / "cold", "panes", max_cuts=7), start=Start("heartbeat", 6)
+        settings_in(world, tmp_path / "cold", HOT_ITEMS, "panes", max_cuts=7), start=Start("heartbeat", 6)
     )
     at = finder(world)("heartbeat:6").heartbeat
     assert at.max_ts is not None
     joins_at = at.max_ts + 1 + WINDOWS.width_ms
     with ExitStack() as stack:
-        running = Running(stack, cold, spark)
+        running = RunningReplica(stack, cold, spark).start()
         running.wait_for_watermark(closing)
         assert running.dropped() == 0
     for records in running.topic.records():
@@ -113,36 +105,45 @@ def test_a_cold_start_is_complete_from_where_it_says_and_says_what_to_do_when_ro
     world.cut(steps=1)
     delete_before(world.settings, world.topics["bids"], world.last.ends[world.topics["bids"]][0] - 1)
     with ExitStack() as stack:
-        too_late = Running(stack, cold, spark)
+        too_late = RunningReplica(stack, cold, spark).start()
         wait_seldom(lambda: not too_late.query.isActive, "the replica ends", seconds=60)
-        said = _cause(too_late.query, too_late.replica.failure)
+        said = cause(too_late.query, too_late.replica.failure)
     assert said.startswith("RecordsGone: range [")
     assert f"Move its directory {tmp_path / 'cold'} away and start it with --start latest" in said
 
 
-def test_a_restored_checkpoint_begins_anew_and_shuffle_partitions_may_change(
+def test_a_restart_goes_on_and_a_restored_checkpoint_or_another_plan_begins_anew_with_the_same_result(
     spark: SparkSession, world: FeedWorld, tmp_path: Path
 ) -> None:
+    """The number of shuffle partitions, which is part of Spark's state, changes from one start to the next."""
     rows, closing = write_a_skewed_feed(world, seed=6, cuts=5)
     tau = world.last.tau
     assert tau is not None
-    settings, saved = replica_settings(world, tmp_path / "r1", "direct", max_cuts=2), tmp_path / "saved"
-    checkpoint = tmp_path / "r1" / "spark"
+    checkpoint, saved = tmp_path / "r1" / "spark", tmp_path / "saved"
 
-    def run(shuffle_partitions: int, incarnation: int, waits_for: int) -> None:
+    def run(plan: str, *, shuffle_partitions: int, incarnation: int, waits_for: int) -> ReplicaTopic:
         spark.conf.set("spark.sql.shuffle.partitions", str(shuffle_partitions))
         with ExitStack() as stack:
             stack.callback(spark.conf.set, "spark.sql.shuffle.partitions", "1")
-            running = Running(stack, settings, spark)
+            settings = settings_in(world, tmp_path / "r1", HOT_ITEMS, plan, max_cuts=2)
+            running = RunningReplica(stack, settings, spark).start()
             running.wait_for_watermark(waits_for)
             assert running.replica.incarnation == incarnation
             assert_equals_the_answer(running.topic, rows, waits_for)
+        return running.topic
 
-    run(1, 1, tau)
+    run("direct", shuffle_partitions=1, incarnation=1, waits_for=tau)
     shutil.copytree(checkpoint, saved)
     world.beat(tau=closing)
-    run(3, 1, closing)
+    run("direct", shuffle_partitions=3, incarnation=1, waits_for=closing)
     shutil.rmtree(checkpoint)
     saved.rename(checkpoint)
-    run(2, 2, closing)
-    assert (tmp_path / "r1" / "spark.aside-1" / "offsets").is_dir()
+    run("direct", shuffle_partitions=2, incarnation=2, waits_for=closing)
+    topic = run("panes", shuffle_partitions=1, incarnation=3, waits_for=closing)
+    assert all((tmp_path / "r1" / f"spark.aside-{number}" / "offsets").is_dir() for number in (1, 2))
+    hellos = [decode(record.value) for record in topic.records()[0] if b'"hello"' in (record.value or b"")]
+    assert [(hello.incarnation, hello.joins_at, hello.plan) for hello in hellos if isinstance(hello, Hello)] == [
+        (1, MINUS_INFINITY, "hot_items/direct"),
+        (2, MINUS_INFINITY, "hot_items/direct"),
+        (3, MINUS_INFINITY, "hot_items/panes"),
+    ]

@@ -82,6 +82,23 @@ def client_file(secured: Secured, directory: Path, password: str) -> Path:
     return file
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shut_out(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator["subprocess.Popen[str]"]:
+    """Start a service with a wrong password beside all else: it tries for as long as a broker may take to start."""
+    file = client_file(secured, tmp_path_factory.mktemp("shut-out"), "a-wrong-password")
+    command = [sys.executable, "-m", "services.merge", "--bootstrap-servers", secured.servers]
+    process = subprocess.Popen(
+        [*command, "--kafka-config", str(file), "--port", str(ports.choose(1)[0])],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LMERGE_ADMIN_TOKEN": "t"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    if process.poll() is None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
 def test_a_merge_runs_over_tls_with_a_login(
     secured: Secured, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,22 +120,9 @@ def test_a_merge_runs_over_tls_with_a_login(
     assert PASSWORD not in said.out + said.err
 
 
-def test_a_wrong_password_is_one_sentence_without_it(secured: Secured, tmp_path: Path) -> None:
-    file = client_file(secured, tmp_path, "a-wrong-password")
-    command = [sys.executable, "-m", "services.merge", "--bootstrap-servers", secured.servers]
-    process = subprocess.Popen(
-        [*command, "--kafka-config", str(file), "--port", str(ports.choose(1)[0])],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "LMERGE_ADMIN_TOKEN": "t"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        _, said = process.communicate(timeout=60)
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    assert process.returncode != 0
+def test_a_wrong_password_is_one_sentence_without_it(secured: Secured, shut_out: "subprocess.Popen[str]") -> None:
+    _, said = shut_out.communicate(timeout=60)
+    assert shut_out.returncode != 0
     assert "Traceback" not in said
     assert secured.servers in said
     assert "a-wrong-password" not in said

@@ -16,10 +16,10 @@ from deploy.local import LocalStack
 from lmerge import Hello, Insert
 from lmerge.codec import decode_batch
 from lmerge.errors import UsageError
-from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec, TransactionalWriter
+from lmerge.kafka import KafkaSettings, RebuildError, TopicAdmin, TopicSpec, TransactionalWriter
 from replicas import sink as sink_module
 from replicas.emit import records_of
-from replicas.errors import Superseded
+from replicas.errors import NotWritten, Superseded
 from replicas.sink import HEADER, Sink
 from replicas.state import Tag
 from tests.support.kafka import committed
@@ -186,6 +186,42 @@ def test_nothing_to_write_is_no_transaction_and_a_foreign_topic_is_refused(
             foreign.write(world.topic, 0, [(None, b"whatever")])
     with pytest.raises(UsageError, match="a replica needs a topic to itself"):
         driver.recover()
+
+
+def test_a_commit_that_succeeded_and_whose_answer_was_lost_is_found_in_the_lanes(
+    make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written again by what the driver knows alone, the batch would be there twice."""
+    world = make_world()
+    driver = world.driver()
+    driver.hello(Hello(replica="r1", incarnation=1))
+    commit = TransactionalWriter.commit
+
+    def commit_without_an_answer(writer: TransactionalWriter) -> None:
+        commit(writer)
+        monkeypatch.setattr(TransactionalWriter, "commit", commit)
+        raise RebuildError("the commit was not answered in time")
+
+    monkeypatch.setattr(TransactionalWriter, "commit", commit_without_an_answer)
+    assert not write(driver, Tag(1, 7), *BATCH_7), "it did not write, since the lanes hold the batch"
+    assert write(driver, Tag(1, 8), "e")
+    assert sorted(world.names()) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_batch_that_is_never_written_in_time_ends_with_the_setting_that_helps(
+    make_world: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world()
+    driver = world.driver()
+    driver.hello(Hello(replica="r1", incarnation=1))
+
+    def outlive(_writer: TransactionalWriter) -> None:
+        raise RebuildError("the transaction has outlived its timeout")
+
+    monkeypatch.setattr(TransactionalWriter, "commit", outlive)
+    with pytest.raises(NotWritten, match=r"in 5 attempts: .* outlived .*10000 ms, raise --transaction-timeout-ms"):
+        write(driver, Tag(1, 7), *BATCH_7)
+    assert not world.names()
 
 
 def test_a_broker_killed_in_mid_commit_leaves_every_batch_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,30 +3,16 @@
 import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
+from lmerge.feed import Source
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
+from replicas.reader import SourceSpec
+from replicas.source import load
 from tests.support.kafka import committed, numbered
-
-
-@pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[1]").appName("lmerge-tests")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss64m",
-        "spark.sql.shuffle.partitions": "1",
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
 
 
 def test_a_python_worker_reads_exactly_what_was_committed(spark: SparkSession, bootstrap_servers: str) -> None:
@@ -68,3 +54,24 @@ def test_a_python_worker_reads_exactly_what_was_committed(spark: SparkSession, b
     rows = spark.range(2).mapInArrow(read, schema).collect()
     assert [(row.worker, row.partition, row.offset, bytes(row.value)) for row in rows] == expected
     assert len(rows) == 2_000
+
+
+def test_loads_of_several_threads_share_no_map_in_the_driver(spark: SparkSession) -> None:
+    """Each query adds to its source's environment variables when it starts, and nothing guards them in Spark."""
+    spec = SourceSpec(
+        bootstrap_servers="127.0.0.1:1",
+        heartbeats="heartbeats",
+        source=Source(topic="bids", time="$.ts", disorder_ms=0),
+        schema={"price": "int"},
+        directory="none",
+        max_cuts=1,
+        max_rows=1,
+    )
+    identity = spark._jvm.java.lang.System.identityHashCode  # type: ignore[union-attr]
+
+    def environment(_number: int) -> int:
+        relation = load(spark, spec)._jdf.queryExecution().analyzed().collectLeaves().apply(0)
+        return int(identity(relation.source().get().source().dataSourceCls().envVars()))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({*pool.map(environment, range(12))}) == 12

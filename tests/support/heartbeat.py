@@ -130,7 +130,7 @@ class Feed:
             last = self.last() if any("feed taken over" in service.events() for service in self.services) else None
             return last is not None and condition(last)
 
-        wait_until(is_there, what)
+        wait_until(is_there, what, every=0.02)  # a look opens a connection: without a pause it takes a core
         last = self.last()
         assert last is not None
         return last

@@ -66,6 +66,11 @@ class KafkaMerge:
         status, answer = self.order(name, what, body)
         assert status == 200, answer
 
+    def hold(self, name: str) -> None:
+        """Pause an input, and wait until it is not read any more."""
+        self.ordered(name, "pause")
+        self.wait(lambda: "paused" in self.of(name)["conditions"], f"{name} is held")
+
     # -- what is
 
     def lanes(self) -> list[Any]:

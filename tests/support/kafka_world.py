@@ -65,7 +65,9 @@ class KafkaWorld:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         for producer in self.producers.values():
             producer.close()
-        if error is not None:
+        if error is None:
+            self.merge.service.call("DELETE", f"/v1/merges/{self.merge.name}")  # else it goes on beside the next ones
+        else:
             error.add_note(f"{self.algorithm}, merge {self.merge.name}: {'; '.join(self.done)}")
             error.add_note(f"{self.merge.service.call('GET', f'/v1/merges/{self.merge.name}')}")
 
@@ -177,9 +179,8 @@ class KafkaWorld:
         if len(names) > 1:
             name = self.rng.choice(names)
             self.done.append(f"pause {name}")
-            self.merge.ordered(name, "pause")
             self.paused.add(name)
-            self.merge.wait(lambda: "paused" in self.merge.of(name)["conditions"], f"{name} is paused")
+            self.merge.hold(name)
 
     def _resume_one(self) -> None:
         if self.paused:

@@ -19,9 +19,9 @@ import msgspec
 
 from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, OutputPolicy
 from lmerge.codec import decode_batch, encode_batch
+from lmerge.signals import Signal
 from services.merge.definitions import Attachment, InputDefinition
-from services.merge.feedback import Signal
-from services.merge.lane import Lane
+from services.merge.lane import POSITIONS_MS, Lane
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LaneRecord, decode, encode
 from services.merge.recovery import Recovery
@@ -45,6 +45,7 @@ class MemoryLane:
         """What is committed of the feedback topic."""
         self.lane = Lane(self.config)
         self._record: bytes | None = None
+        self._now_ms = 0
         self._attachments = 0
         self._lows: dict[str, int] = {}
         self._decoded: list[Element] = []
@@ -116,12 +117,13 @@ class MemoryLane:
 
     def commit(self) -> None:
         """Make the output and the lane record durable together."""
-        prepared = self.lane.prepare()
+        self._now_ms += POSITIONS_MS  # what is to wait has waited
+        prepared = self.lane.prepare(now_ms=self._now_ms)
         if prepared is not None:
             self.log += prepared.values
             self.signals += prepared.signals
             self._record = encode(prepared.record)
-            self.lane.committed()
+            self.lane.committed(now_ms=self._now_ms)
 
     def joined(self, name: str) -> bool:
         """Tell whether the *committed* state has the input joined: what the outside may see (E21)."""

@@ -239,6 +239,14 @@ def _(patch: pytest.MonkeyPatch) -> None:
     for algorithm in (R3, R4):
         for kind in ("_insert", "_adjust"):
             _ignore_joiner(patch, algorithm, kind)
+    inserts = IndexedMerge._inserts
+
+    def taken(
+        self: IndexedMerge, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
+        return inserts(self, stream, elements, begin, output) if stream.joined else (begin + 1, None)
+
+    patch.setattr(IndexedMerge, "_inserts", taken)
 
 
 def _ignore_joiner(patch: pytest.MonkeyPatch, algorithm: type[Merge], kind: str) -> None:
@@ -253,13 +261,15 @@ def _ignore_joiner(patch: pytest.MonkeyPatch, algorithm: type[Merge], kind: str)
 
 @defect("joiner used in R0-R2")
 def _(patch: pytest.MonkeyPatch) -> None:
-    insert = OrderedMerge._insert
+    inserts = OrderedMerge._inserts
 
-    def used(self: OrderedMerge, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:
+    def used(
+        self: OrderedMerge, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
+    ) -> tuple[int, Fact | None]:
         stream.joined = True
-        return insert(self, stream, element, output)
+        return inserts(self, stream, elements, begin, output)
 
-    patch.setattr(OrderedMerge, "_insert", used)
+    patch.setattr(OrderedMerge, "_inserts", used)
 
 
 @defect("joiner's stable forgotten")

@@ -8,13 +8,13 @@
 The broker fences: whoever takes a lane over is given a new epoch, and a commit with an older one is refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from lmerge import MINUS_INFINITY
 from lmerge.codec import decode_batch
+from lmerge.signals import Signal
 from services.merge.definitions import Attachment
-from services.merge.feedback import Signal
 from services.merge.lane import Lane, Prepared
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LaneRecord, decode, encode
@@ -113,14 +113,23 @@ class Owner:
                 continue
             if records[0]:
                 batch[topic] = records
-        if not batch:
-            return False
-        self.lane.begin_batch(merged_end=self._merged_end, now_ms=now_ms)
-        names = {state.topic: name for name, state in self.lane.inputs.items()}
-        for topic, (offsets, values) in batch.items():
-            self._reading[topic] = offsets[-1] + 1
-            self.lane.take(names[topic], offsets, values, now_ms=now_ms)
-        return True
+        if batch:
+            self.lane.begin_batch(merged_end=self._merged_end, now_ms=now_ms)
+            names = {state.topic: name for name, state in self.lane.inputs.items()}
+            for topic, (offsets, values) in batch.items():
+                self._reading[topic] = offsets[-1] + 1
+                self.lane.take(names[topic], offsets, values, now_ms=now_ms)
+        self.tell_ends(topics)
+        return bool(batch)
+
+    def tell_ends(self, topics: Iterable[str]) -> None:
+        """Tell the lane of which topics all was read, as a consumer is told."""
+        for name, state in self.lane.inputs.items():
+            log = self.broker.topics[state.topic]
+            if state.topic in topics and log.until <= state.cursor < log.end:
+                self.lane.met_end(name, log.end)
+                if state.topic in self._reading and name not in self.lane.moved:
+                    self._reading[state.topic] = state.cursor
 
     def _gap(self, topic: str) -> None:
         (name,) = [name for name, state in self.lane.inputs.items() if state.topic == topic]
@@ -143,10 +152,39 @@ class Owner:
             while state.cursor < state.position and state.is_wanted:
                 offsets, values = self.broker.topics[state.topic].read(state.cursor, counts())
                 known = sum(offset < state.position for offset in offsets)
-                assert known, "what was read before is there"
+                if not known:  # only markers are left
+                    self.lane.met_end(name, state.position)
+                    continue
                 self.lane.begin_batch(merged_end=self._merged_end, now_ms=0)
                 self.lane.take(name, offsets[:known], values[:known])
         self._reading = {}
+
+    def observable(self) -> dict[str, object]:
+        """Return what the lane knows, as far as it can make a difference to what comes."""
+        lane, merge = self.lane, self.lane.merge
+        stable = merge.max_stable
+        names = {stream.slot: stream.stream_id for stream in merge._members}
+        nodes = {}
+        for key, node in getattr(getattr(merge, "_index", None), "nodes", {}).items():
+            ends = {names[slot]: _live(each, stable) for slot, each in node.claims().items() if slot in names}
+            known = {"output": _live(node.out, stable), **ends}
+            if any(known.values()):
+                nodes[key] = {who: each for who, each in known.items() if each}
+        return {
+            "scalars": merge.scalars(),
+            "payloads": merge.dump().payloads if merge.scalars().max_vs >= stable else None,
+            "joined": {stream.stream_id for stream in merge._members if stream.joined},
+            "nodes": nodes,
+            "lane": (lane.notes.signals, lane.notes.divergences, lane.notes.samples),
+            "inputs": {
+                name: (
+                    *(each.attachment, each.topic, each.start, each.incarnation, each.seek, each.stop),
+                    self.broker.topics[each.topic].next(each.position),
+                    *(each.skipped, each.handled, each.paused, each.signalled, each.counts),
+                )
+                for name, each in lane.inputs.items()
+            },
+        }
 
     def commit(self, *, markers: int = 0, now_ms: int = 0) -> Prepared | None:
         """Commit; None if there is nothing to.
@@ -166,33 +204,6 @@ class Owner:
 
 class Refused(Exception):
     """The writer is fenced."""
-
-
-def observable(lane: Lane) -> dict[str, object]:
-    """Return what a lane knows, as far as it can make a difference to what comes."""
-    merge = lane.merge
-    stable = merge.max_stable
-    names = {stream.slot: stream.stream_id for stream in merge._members}
-    nodes = {}
-    for key, node in getattr(getattr(merge, "_index", None), "nodes", {}).items():
-        ends = {names[slot]: _live(each, stable) for slot, each in node.ends.items() if slot in names}
-        known = {"output": _live(node.out, stable), **ends}
-        if any(known.values()):
-            nodes[key] = {who: each for who, each in known.items() if each}
-    return {
-        "scalars": merge.scalars(),
-        "payloads": merge.dump().payloads if merge.scalars().max_vs >= stable else None,
-        "joined": {name for name in names.values() if merge.is_joined(name)},
-        "nodes": nodes,
-        "lane": (lane.signals, lane.divergences, lane.samples),
-        "inputs": {
-            name: (
-                *(each.attachment, each.topic, each.position, each.start, each.incarnation, each.seek, each.stop),
-                *(each.skipped, each.handled, each.paused, each.signalled, each.counts),
-            )
-            for name, each in lane.inputs.items()
-        },
-    }
 
 
 def _live(ends: object, stable: int) -> dict[int, int]:

@@ -21,8 +21,9 @@ from lmerge import INFINITY, MINUS_INFINITY, TDB, Adjust, Hello, Insert, Skip
 from lmerge.canonical import payload
 from lmerge.codec import decode_batch, encode
 from services.merge.definitions import Attachment, InputDefinition, Release
+from services.merge.lane import POSITIONS_MS
 from services.merge.lane_record import LaneRecord
-from tests.support.lane_owner import Broker, Owner, Refused, observable
+from tests.support.lane_owner import Broker, Owner, Refused
 from tests.support.lane_replica import HORIZON, Reference, Replica
 from tests.support.memory_log import Log
 
@@ -331,7 +332,7 @@ class LaneWorld:
         successor = self._take_over()
         successor.refeed(lambda: self.rng.randrange(1, 20))
         assert not successor.lane._pending, "recovery puts nothing out"
-        rebuilt, known = observable(successor.lane), observable(lane)
+        rebuilt, known = successor.observable(), self.owner.observable()
         for part in known:
             assert rebuilt[part] == known[part], part
         self.owner.epoch = successor.epoch  # it has not been there
@@ -359,6 +360,7 @@ class LaneWorld:
         while self.owner.poll({topic: self.rng.randrange(1, 30) for topic in self.replicas}, now_ms=self.now_ms):
             if self.rng.random() < 0.1:
                 self._commit()
+        self.now_ms += POSITIONS_MS  # else positions alone would wait
         self._commit()
 
     def _require_right(self) -> None:

@@ -25,6 +25,11 @@ class Log:
         """The offset after the last record; markers may follow it."""
         return self._offsets[-1] + 1 if self._offsets else self.low
 
+    def next(self, offset: int) -> int:
+        """Give the offset of the first record at or after an offset, or the end."""
+        place = bisect_left(self._offsets, offset)
+        return self._offsets[place] if place < len(self._offsets) else self.end
+
     def append(self, values: Iterable[bytes | None], *, markers: int = 0) -> None:
         """Write records, and so many markers after them."""
         for value in values:

@@ -81,8 +81,8 @@ class Service:
 
     def remove_merges(self) -> None:
         """Remove the merges that were defined here: else every service that is started later runs them too."""
-        for name in self._defined:
-            self.call("DELETE", f"/v1/merges/{name}")
+        while self._defined:
+            self.call("DELETE", f"/v1/merges/{self._defined.pop()}")
 
     def attach(self, merge: str, *names: str) -> None:
         """Attach inputs whose topics are called by the merge and their names."""

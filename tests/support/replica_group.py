@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from pyspark.sql.streaming.query import StreamingQuery
-
 from lmerge.feed import FeedDefinition
-from replicas.job import Replica
-from replicas.session import make_session
 from replicas.sink import KILL_AFTER_COMMIT
-from tests.support.queries import replica_settings
+from tests.support.queries import query_and_plan
 from tests.support.replica import FeedWorld
 from tests.support.replica_process import MarkedProcess
+from tests.support.running_replica import RunningReplica, replica_settings, start_all, start_spark
 
 _BEGUN = "all replicas have begun"
 
@@ -49,12 +46,12 @@ class ReplicaGroup(MarkedProcess):
         return _BEGUN in self.log()[said:] or self._process.poll() is not None
 
 
-def _watch(queries: Sequence[StreamingQuery], armed: Path) -> None:
+def _watch(replicas: Sequence[RunningReplica], armed: Path) -> None:
     begun = False
     while True:
-        for query in queries:
-            assert query.isActive, query.exception()
-        if not begun and all(query.lastProgress for query in queries):
+        for each in replicas:
+            each.check()
+        if not begun and all(each.query.lastProgress for each in replicas):
             begun = True
             logging.getLogger(__name__).warning(_BEGUN)
         if armed.exists():
@@ -68,16 +65,18 @@ def main() -> None:
     directories = [Path(place) for place in places]
     definition = FeedDefinition.parse(Path(feed).read_text())
     logging.basicConfig(level=logging.WARNING)
-    spark = make_session("lmerge-group", master="local[2]", overrides={})
+    spark = start_spark()
     with ExitStack() as stack:
         stack.callback(spark.stop)
-        queries = []
+        replicas = []
         for directory in directories:
-            settings = replica_settings(servers, definition, json.loads(topics), directory, max_cuts=int(max_cuts))
-            replica = stack.enter_context(Replica(settings, spark))
-            stack.callback(replica.stop)
-            queries.append(replica.start())
-        _watch(queries, directories[0].parent / "armed")
+            query, plan = query_and_plan(directory)
+            settings = replica_settings(
+                servers, definition, json.loads(topics), directory, query=query, plan=plan, max_cuts=int(max_cuts)
+            )
+            replicas.append(RunningReplica(stack, settings, spark))
+        start_all(replicas)
+        _watch(replicas, directories[0].parent / "armed")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from deploy.local import ports
 from lmerge.kafka import KafkaSettings, TailReader
 from replicas.sink import HEADER, KILL_AFTER_COMMIT
 from replicas.state import Tag
@@ -112,6 +115,34 @@ class MarkedProcess:
                 if mark in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
         return found
+
+
+class Probed:
+    """What a replica shows at its port."""
+
+    def __init__(self) -> None:
+        (self.port,) = ports.choose(1)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask; 0 if nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def metric(self, name: str) -> float | None:
+        """Give the value of the one series of this name, None if there is none."""
+        for line in self.get("/metrics")[1].splitlines():
+            if line.startswith(f"lmerge_replica_{name}{{"):
+                return float(line.rsplit(" ", 1)[1])
+        return None
+
+    def is_ready(self) -> bool:
+        """Tell whether it is."""
+        return self.get("/readyz")[0] == 200
 
 
 class ReplicaProcess(MarkedProcess):
