@@ -18,7 +18,7 @@ from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 from tests.support.cli import run_cli
 from tests.support.kafka import wait_until, wait_until_decided
 from tests.support.logical import on_the_wire
-from tests.support.merge_service import DEADLINE, Service, merged
+from tests.support.merge_service import DEADLINE, NOT_NOW, Service, merged
 
 
 def wire_tdb(events: Iterable[Event]) -> TDB:
@@ -62,8 +62,18 @@ class KafkaMerge:
         return self.service.call("POST", f"/v1/merges/{self.name}/inputs/{name}:{what}", body)
 
     def ordered(self, name: str, what: str, body: Any = None) -> None:
-        """Order something, and require that it is granted."""
-        status, answer = self.order(name, what, body)
+        """Order something, and require that it is granted; "not now" is asked again, as every client has to.
+
+        A service whose broker was away says so, and one that is killed says nothing.
+        """
+        status, answer = 0, None
+
+        def is_answered() -> bool:
+            nonlocal status, answer
+            status, answer = self.order(name, what, body)
+            return status not in {0, NOT_NOW}
+
+        self.wait(is_answered, f"{what} {name} is answered")
         assert status == 200, answer
 
     def hold(self, name: str) -> None:

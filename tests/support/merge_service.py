@@ -19,11 +19,13 @@ from deploy.local import ports
 from lmerge import Element
 from lmerge.codec import decode_batch, encode_batch
 from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
+from lmerge.process.api import TIMEOUT_SECONDS
 from tests.support.kafka import wait_until
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60
 TOO_MANY = 429
+NOT_NOW = 503
 TOKEN = "secret-of-this-test"
 
 
@@ -117,7 +119,7 @@ class Service:
         request.add_header("Content-Type", "application/json")
         data = None if body is None else json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, data, timeout=10) as response:  # noqa: S310
+            with urllib.request.urlopen(request, data, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
                 text = response.read()
                 return response.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
         except urllib.error.HTTPError as error:
