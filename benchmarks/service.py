@@ -3,7 +3,8 @@
 Throughput: three inputs are full before the clock starts. The copier consumes all three and produces what it read to
 one topic, with the same client settings. The service merges them. Both are measured by the processor time of the
 threads that do the work (librdkafka's own threads are in the process's time). Latency: see
-service_latency.py. Every ratio is from one run; lines and a plot are left under `benchmarks/results/`.
+service_latency.py. Every ratio is from one run, of rounds that nobody disturbed (calm.py); lines and a plot are left
+under `benchmarks/results/`.
 
     python -m benchmarks.service             everything, some minutes
     python -m benchmarks.service --quick     small sizes; bars are shown, not judged
@@ -23,12 +24,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from benchmarks import calm
 from benchmarks.core import RESULTS, Bar
 from benchmarks.service_latency import BATCHES, INPUTS, START_MS, TRICKLE, Row, latency, wait_until
 from benchmarks.service_plot import draw
@@ -121,16 +124,17 @@ class Bench:
         """Measure the copier and the service on the same inputs, one right after the other; give the middle round.
 
         On a shared machine the same work takes up to twice as long from one second to the next. So a ratio is of one
-        round, and the round is the one whose ratio is in the middle.
+        round, and the round is the one in the middle of some calm ones.
         """
         streams = [encode_batch(elements(algorithm, number, count)) for number in range(INPUTS)]
-        names = [f"{algorithm.lower()}-{uuid.uuid4().hex[:6]}" for _ in range(rounds)]
-        measured = sorted((self._round(name, algorithm, streams, profile) for name in names), key=_ratio)
-        return [{"algorithm": algorithm, "ratios": [*map(_ratio, measured)], **row} for row in measured[rounds // 2]]
+        one = partial(self._round, algorithm, streams, profile)
+        pair, figures = calm.middle(calm.rounds(one, rounds), _ratio)
+        return [{"algorithm": algorithm, "rounds": figures, **row} for row in pair]
 
     def _round(
-        self, name: str, algorithm: str, streams: Sequence[Sequence[bytes]], profile: cProfile.Profile | None
+        self, algorithm: str, streams: Sequence[Sequence[bytes]], profile: cProfile.Profile | None
     ) -> tuple[Row, Row]:
+        name = f"{algorithm.lower()}-{uuid.uuid4().hex[:6]}"
         topics = [f"{name}.r{number}" for number in range(INPUTS)]
         self.make(*topics, f"{name}.copy")
         total = sum(map(len, streams))
@@ -267,9 +271,9 @@ def run(*, quick: bool, profile: bool, say: Callable[[str], object] = print) -> 
     with LocalStack(steady=not quick) as stack:
         bench = Bench(stack.bootstrap_servers)
         for algorithm, bar in BARS.items():
-            pair = [*map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else 5))]
+            pair = [*map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else 3))]
             bars.append(Bar(f"{algorithm}: thread CPU of the copier to that of the loop", _ratio(pair), bar))
-        size = {"seconds": 2, "rounds": 1} if quick else {"seconds": 6, "rounds": 3}
+        size = {"seconds": 2, "rounds": 1} if quick else {"seconds": 4, "rounds": 3}
         for lanes, load in itertools.product((1, 4, 16), (BATCHES, TRICKLE)):
             row = note(latency(bench.settings, lanes, load, **size))
             if lanes < 16:

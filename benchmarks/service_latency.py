@@ -3,6 +3,7 @@
 One producer writes each element to all inputs at the same moment; a reader of committed records notes when it arrives.
 """
 
+import itertools
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from benchmarks import calm
 from deploy.local import ports
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 
@@ -47,13 +49,16 @@ LINGER_MS = 5
 
 
 def latency(settings: KafkaSettings, lanes: int, load: Load, *, seconds: float, rounds: int) -> Row:
-    """Measure some rounds, after one that warms up the broker, and return the one in the middle."""
+    """Measure some calm rounds, after one that warms up the broker, and return the one in the middle."""
+    numbers = itertools.count()
     with _service(settings) as api:
-        found = [
-            _round(settings, api, f"l{lanes}-{load.rate}-{number}", lanes, load, seconds=seconds)
-            for number in range(rounds + 1)
-        ]
-    return sorted(found[1:], key=lambda row: float(row["added_p50_ms"]))[rounds // 2]
+
+        def one() -> Row:
+            return _round(settings, api, f"l{lanes}-{load.rate}-{next(numbers)}", lanes, load, seconds=seconds)
+
+        one()
+        row, figures = calm.middle(calm.rounds(one, rounds), lambda row: float(row["added_p50_ms"]))
+    return {**row, "rounds": figures}
 
 
 def _round(settings: KafkaSettings, api: httpx.Client, name: str, lanes: int, load: Load, *, seconds: float) -> Row:

@@ -72,6 +72,8 @@ class PartitionReader(Closing):
         self._failed: dict[Partition, BrokerError] = {}
         # By partition, the end that a poll has met last since it was added, and when by the monotonic clock.
         self._ended: dict[Partition, tuple[int, float]] = {}
+        self.left_some = False
+        """Whether the last poll took of some topic all that it may take at once: then there is likely more."""
         # Failures that no poll has raised yet, and whose they are.
         self._failures: deque[tuple[BrokerError, Partition | None]] = deque()
 
@@ -187,6 +189,7 @@ class PartitionReader(Closing):
                 some = taken.setdefault(topic, [])
                 if len(some) < share:
                     some += consumer.consume(share - len(some), 0)
+        self.left_some = any(len(some) >= share for some in taken.values())
         return self._records(taken)
 
     def _wait(self, deadline: Deadline) -> dict[str, _Messages]:

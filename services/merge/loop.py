@@ -69,7 +69,8 @@ class Pace:
     """How often a process acts."""
 
     commit_seconds: float = 0.02
-    """A lane commits so often if it has anything to: p50 latency is half of it plus 6 ms (kafka-facts B2)."""
+    """Lanes commit at most so often. What comes after a longer silence is committed at once; where there is always
+    something, p50 latency is half of it plus 6 ms (kafka-facts B2)."""
     catch_up_seconds: float = 0.1
     """The same while all that comes is old: nobody sees the difference, and a transaction costs what 500 records do."""
     session_ms: int = SESSION_MS
@@ -216,8 +217,9 @@ class MergeLoop:
                 runner.take(mine)
                 self._metrics.took(partition, mine.values())
         if time.monotonic() >= self._committed_at + self._pace.after(batches.values()):
-            self._committed_at = time.monotonic()
-            self._commit(pools.commit)
+            began = time.monotonic()
+            if self._commit(pools.commit):
+                self._committed_at = began
 
     def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
         """Take over the lanes that have become ours, beside the others, and leave those that are another's."""
@@ -320,8 +322,11 @@ class MergeLoop:
                 self._lanes[partition].met_end(topic, end)
 
     def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
+        due = self._committed_at + self._pace.commit_seconds - time.monotonic()
+        if due > 0 and not reader.left_some:
+            self._stop.wait(due)  # what comes until then waits for it anyway: no step for each record
         try:
-            return reader.poll_batches(max(0.0, self._committed_at + self._pace.commit_seconds - time.monotonic()))
+            return reader.poll_batches(0.0 if due > 0 else self._pace.commit_seconds)
         except BrokerError as error:
             failed = reader.failed
             if not failed:
@@ -350,11 +355,13 @@ class MergeLoop:
         if missing:
             reader.add(missing)
 
-    def _commit(self, pool: ThreadPoolExecutor) -> None:
-        """Let every lane commit what it has, at the same time."""
+    def _commit(self, pool: ThreadPoolExecutor) -> bool:
+        """Let every lane commit what it has, at the same time; return whether any had something."""
         lanes = list(self._lanes.values())
+        any_had = False
         # One alone is committed here: this thread would only wait for another, with what it works on in another cache.
-        for partition, failure in (pool.map if len(lanes) > 1 else map)(self._commit_lane, lanes):
+        for partition, has_committed, failure in (pool.map if len(lanes) > 1 else map)(self._commit_lane, lanes):
+            any_had |= has_committed
             if failure is None:
                 continue
             self._failed("commit_failed", failure, lane=partition)
@@ -362,14 +369,15 @@ class MergeLoop:
             pause = FENCED_SECONDS if isinstance(failure, Fenced) else AGAIN_SECONDS
             self._not_before[partition] = time.monotonic() + pause
             self._lanes.pop(partition).close()
+        return any_had
 
-    def _commit_lane(self, runner: LaneRunner) -> tuple[int, BrokerError | None]:
+    def _commit_lane(self, runner: LaneRunner) -> tuple[int, bool, BrokerError | None]:
         began = time.perf_counter()
         before = runner.committed
         try:
             prepared = runner.commit(control_offset=self._control.offset)
         except BrokerError as error:
-            return runner.partition, error
+            return runner.partition, False, error
         if prepared is not None:
             self._metrics.committed(runner.partition, prepared, time.perf_counter() - began, before)
         for kind, name, text in runner.lane.notes.happenings:
@@ -380,7 +388,7 @@ class MergeLoop:
             text = f"{count} more, left out here"
             log(LEVELS.get(kind, "info"), kind, merge=self.name, lane=runner.partition, input=name, text=text)
         runner.lane.notes.forget_happenings()
-        return runner.partition, None
+        return runner.partition, prepared is not None, None
 
     def _leave(self, partitions: list[int]) -> None:
         """Let go of lanes; what they have not committed comes again, to whoever has them next."""
