@@ -13,8 +13,6 @@ From batch to batch the writer is kept and (a), (b) are left out: had somebody c
 a record would fail as fenced, and then it starts again at (a).
 """
 
-import os
-import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -39,10 +37,6 @@ HEADER: Final = "lmerge-batch"
 _ATTEMPTS: Final = 5
 """How often a batch is tried. Each attempt waits up to 30 s for a broker, so this outlasts a rolling restart; it ends a
 quarrel with a twin too."""
-
-KILL_AFTER_COMMIT: Final = "LMERGE_TEST_KILL_AFTER_COMMIT"
-"""A test's hook: the process kills itself right after its first commit of this batch or a later one, before Spark notes
-the batch (S11)."""
 
 
 def is_done(tag: Tag, committed: Tag | None, topic: str) -> bool:
@@ -146,8 +140,6 @@ class Sink(Closing):
             for lane, rows in sorted(records.items()):
                 if rows:
                     self._writer.write(self.topic, lane, rows, last_headers=((HEADER, tag.encode()),))
-        if KILL_AFTER_COMMIT in os.environ and tag.batch >= int(os.environ[KILL_AFTER_COMMIT]):
-            os.kill(os.getpid(), signal.SIGKILL)
 
     def _tail(self, lane: int) -> Tag | None:
         """Read the tag of a lane's last record."""

@@ -1,9 +1,7 @@
 """A lane with its Kafka side: fence, recover, write. What to write is decided by `Lane`."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from lmerge import Element
@@ -32,16 +30,6 @@ REFEED_RECORDS: Final = 5_000
 
 ASK_EVERY_COMMITS: Final = 50
 """How often the end of the merged topic is asked for: half a millisecond each time, and markers add up."""
-
-WAIT_BEFORE_COMMIT: Final = "LMERGE_TEST_WAIT_BEFORE_COMMIT"
-"""A test's hook: while there is a file of this name, transactions wait between their last record and their commit, so
-that the process can be killed or stopped, or the broker, with transactions open."""
-
-
-def _wait_before_commit() -> None:
-    if WAIT_BEFORE_COMMIT in os.environ:
-        while Path(os.environ[WAIT_BEFORE_COMMIT]).exists():
-            time.sleep(0.005)
 
 
 class LaneRunner:
@@ -210,7 +198,6 @@ class LaneRunner:
                 signals = [(signal.input.encode(), signal.encode()) for signal in prepared.signals]
                 self._writer.write(self._signals, 0, signals)
             self._writer.write(self._state, self.partition, [(LANE_KEY, encode(prepared.record))])
-            _wait_before_commit()
         self.lane.committed(now_ms=now)
         self.committed = prepared.record
         self._note_merged_end(len(prepared.values))

@@ -17,8 +17,8 @@ from deploy.local import LocalStack
 from lmerge import INFINITY, Element, Event
 from lmerge.codec import decode
 from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
-from services.merge.lane_runner import WAIT_BEFORE_COMMIT
 from tests.integration.conftest import Figure
+from tests.support.failpoints import WAIT_BEFORE_COMMIT
 from tests.support.kafka import log_end, wait_until
 from tests.support.kafka_merge import KafkaMerge, wire_tdb
 from tests.support.kafka_world import ALGORITHMS, KafkaWorld

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from lmerge.kafka import KafkaSettings
 from replicas.loader import load_query
-from replicas.sink import KILL_AFTER_COMMIT
 from tests.integration.conftest import Figure
+from tests.support.failpoints import KILL_AFTER_COMMIT
 from tests.support.merge_service import TOKEN, Service, running
 from tests.support.processes import alive
 from tests.support.replica import FeedWorld, bids, wait_seldom, window_counts

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from lmerge import Element
 from lmerge.codec import decode_batch, encode_batch
 from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
 from lmerge.process.api import TIMEOUT_SECONDS
+from tests.support import failpoints
 from tests.support.kafka import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ class Service:
 
     Args:
         settings: the cluster.
-        environment: variables for the process, such as its test hooks.
+        environment: variables for the process, such as those of failpoints.
     """
 
     def __init__(self, settings: KafkaSettings, environment: Mapping[str, str] | None = None) -> None:
@@ -53,15 +53,8 @@ class Service:
         """Start the process."""
         tokens = {"LMERGE_ADMIN_TOKEN": TOKEN, "LMERGE_READ_TOKEN": "reader"}
         env = {**os.environ, "PYTHONPATH": str(ROOT), **tokens, **self._environment}
-        command = [
-            sys.executable,
-            "-m",
-            "services.merge",
-            "--bootstrap-servers",
-            self._servers,
-            "--port",
-            str(self.port),
-        ]
+        arguments = ("--bootstrap-servers", self._servers, "--port", str(self.port))
+        command = failpoints.command("services.merge", *arguments, environment=self._environment)
         self.process = subprocess.Popen(command, env=env, cwd=ROOT)
 
     def wait_until_ready(self) -> None:

@@ -8,7 +8,6 @@ after the next commit of any of the sinks, before Spark notes that batch.
 
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from lmerge.feed import FeedDefinition
-from replicas.sink import KILL_AFTER_COMMIT
+from tests.support.failpoints import kill_after_commit
 from tests.support.queries import query_and_plan
 from tests.support.replica import FeedWorld
 from tests.support.replica_process import MarkedProcess
@@ -31,11 +30,16 @@ class ReplicaGroup(MarkedProcess):
     def __init__(self, world: FeedWorld, directories: Sequence[Path], *, max_cuts: int) -> None:
         beside = directories[0].parent
         self._armed = beside / "armed"
-        command = [
-            *(sys.executable, "-m", "tests.support.replica_group", world.settings.bootstrap_servers),
-            *(str(world.feed_file(beside)), json.dumps(world.topics), str(max_cuts), *map(str, directories)),
+        arguments = [
+            *(
+                world.settings.bootstrap_servers,
+                str(world.feed_file(beside)),
+                json.dumps(world.topics),
+                str(max_cuts),
+                *map(str, directories),
+            ),
         ]
-        super().__init__(command, beside / "group.log")
+        super().__init__("tests.support.replica_group", arguments, beside / "group.log")
 
     def arm(self) -> None:
         """Let it kill itself."""
@@ -46,7 +50,7 @@ class ReplicaGroup(MarkedProcess):
         return _BEGUN in self.log()[said:] or self._process.poll() is not None
 
 
-def _watch(replicas: Sequence[RunningReplica], armed: Path) -> None:
+def _watch(replicas: Sequence[RunningReplica]) -> None:
     begun = False
     while True:
         for each in replicas:
@@ -54,8 +58,6 @@ def _watch(replicas: Sequence[RunningReplica], armed: Path) -> None:
         if not begun and all(each.query.lastProgress for each in replicas):
             begun = True
             logging.getLogger(__name__).warning(_BEGUN)
-        if armed.exists():
-            os.environ[KILL_AFTER_COMMIT] = "0"
         time.sleep(0.05)
 
 
@@ -63,6 +65,8 @@ def main() -> None:
     """Run the replicas until one fails or the process is killed."""
     servers, feed, topics, max_cuts, *places = sys.argv[1:]
     directories = [Path(place) for place in places]
+    armed = directories[0].parent / "armed"
+    kill_after_commit(lambda tag: tag.batch >= 0 and armed.exists())
     definition = FeedDefinition.parse(Path(feed).read_text())
     logging.basicConfig(level=logging.WARNING)
     spark = start_spark()
@@ -76,7 +80,7 @@ def main() -> None:
             )
             replicas.append(RunningReplica(stack, settings, spark))
         start_all(replicas)
-        _watch(replicas, directories[0].parent / "armed")
+        _watch(replicas)
 
 
 if __name__ == "__main__":

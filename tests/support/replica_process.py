@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 import uuid
@@ -14,8 +13,10 @@ from pathlib import Path
 
 from deploy.local import ports
 from lmerge.kafka import KafkaSettings, TailReader
-from replicas.sink import HEADER, KILL_AFTER_COMMIT
+from replicas.sink import HEADER
 from replicas.state import Tag
+from tests.support import failpoints
+from tests.support.failpoints import KILL_AFTER_COMMIT
 from tests.support.processes import descendants
 from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 
@@ -36,10 +37,11 @@ _BEGUN = re.compile("INFO replicas.job batch |INFO replicas.report ready")
 class MarkedProcess:
     """A process that runs Spark, with everything that it starts; all of it can be recognised by a mark."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
         self._mark = uuid.uuid4().hex
         self._log = log
-        self._command = command
+        self._module = module
+        self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
@@ -54,9 +56,10 @@ class MarkedProcess:
 
     def launch(self, **environment: str) -> None:
         """Start it, and wait for nothing."""
+        command = failpoints.command(self._module, *self._arguments, environment=environment)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
+                command, env={**os.environ, MARKER: self._mark, **environment}, stdout=log, stderr=log
             )
 
     def _has_begun_or_ended(self, said: int) -> bool:
@@ -160,13 +163,13 @@ class ReplicaProcess(MarkedProcess):
         options: Sequence[str] = (),
     ) -> None:
         topics = [part for name, topic in world.topics.items() for part in ("--topic", f"{name}={topic}")]
-        command = [
-            *(sys.executable, "-m", "replicas", "--bootstrap-servers", world.settings.bootstrap_servers),
+        arguments = [
+            *("--bootstrap-servers", world.settings.bootstrap_servers),
             *("--merge", world.name, "--replica", directory.name, "--feed", str(world.feed_file(directory.parent))),
             *("--query", query, "--plan", plan, "--checkpoint", str(directory), "--partitions", str(lanes)),
             *("--max-cuts", str(max_cuts), "--trigger-ms", "0", "--master", "local[2]", *topics, *options),
         ]
-        super().__init__(command, directory.parent / f"{directory.name}.log")
+        super().__init__("replicas", arguments, directory.parent / f"{directory.name}.log")
         self._kafka = world.settings
         self._directory = directory
         self._lanes = lanes
