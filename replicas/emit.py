@@ -142,7 +142,8 @@ def records_of(
         key: the fields of the payload that place a result; none means all of them.
         lanes: how many there are.
         rank: the field of the payload that orders results with one vs; None: the canonical payload does.
-        before: inserts with `ve < before` are left out: the replica has said that it lacks them.
+        before: results with `ve < before` are left out, but those of an operator: the replica has said that it lacks
+            them.
 
     Raises:
         UsageError: a row lacks a field or has no lifetime: the plan is wrong.
@@ -165,8 +166,8 @@ def records_of(
         ),
         key=itemgetter(slice(5)),
     )
-    if before is not None:
-        placed = [row for row in placed if row[4] >= before or row[5] is not None]
+    if before is not None and SEQUENCE not in rows.column_names:  # an operator closes what it skips by itself (RS 8.4)
+        placed = [row for row in placed if row[4] >= before]
     elements: list[Element] = [
         Insert(payload, vs, ve) if vold is None else Adjust(payload, vs, vold, ve)
         for _, _, _, payload, ve, vold, vs, _ in placed

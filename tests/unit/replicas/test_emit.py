@@ -139,6 +139,18 @@ def test_a_batch_takes_back_then_skips_then_says_what_is_new_and_promises_last()
     ]
 
 
+def test_nothing_that_an_operator_says_is_left_out() -> None:
+    """It closes by itself what it skips: without the insert the end of it would be illegal."""
+    rows = [said(0, 1000, 1010), said(1, 1000, 1000, 1010)]
+    records = emit.batch_of(table(rows), Skip(1020), None, key=("auction",), lanes=1, before=1020)
+    payload = b'{"auction":7}'
+    assert [decode(value) for _, value in records[0]] == [
+        Skip(1020),
+        Insert(payload, 1000, 1010),
+        Adjust(payload, 1000, 1010, 1000),
+    ]
+
+
 def test_a_conservative_batch_skips_first_and_leaves_out_what_ends_before() -> None:
     records = emit.batch_of(
         table([row(1, 1, 1000), row(1, 1, 1010)]), Skip(1020), None, key=("auction",), lanes=2, before=1020
