@@ -31,7 +31,7 @@ Cost        insert and adjust: O(log n) look-ups and one step for each snapshot 
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import msgspec
@@ -42,7 +42,7 @@ from replicas.operators.folds import Function
 from replicas.operators.mode import Changes, Mode, Out
 from replicas.operators.operator import Operator, Saved, missing
 from replicas.operators.snapshots import Snapshot, Snapshots
-from replicas.operators.state import UnusableState, Value, pack, pack_all, unpack
+from replicas.operators.state import FEW, UnusableState, Value, pack, pack_all, unpack
 
 
 class SavedGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -211,6 +211,15 @@ class Aggregate(Operator):
         if due != group.due:
             group.due = due
             heappush(self._schedule, (due, group.number, key))
+            if len(self._schedule) > 2 * len(self._groups) + FEW:
+                self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        """Keep of the schedule what counts: else it gets one far ahead for each that was due before it."""
+        self._schedule = [
+            (group.due, group.number, key) for key, group in self._groups.items() if group.due is not None
+        ]
+        heapify(self._schedule)
 
     def _due(self, vc: int) -> list[tuple[Value, _Group]]:
         """Take the groups out of the schedule that a stable concerns."""

@@ -29,7 +29,7 @@ import msgspec
 
 from lmerge.elements import Adjust, Element, Insert, Payload
 from replicas.operators.operator import Operator, Saved
-from replicas.operators.state import Value, pack, unpack
+from replicas.operators.state import FEW, Value, pack, unpack
 
 _Event: TypeAlias = tuple[Payload, int, int]
 
@@ -58,7 +58,7 @@ class _Side:
     def __init__(self) -> None:
         self.by_key: dict[Value, dict[_Event, int]] = {}
         self.by_end: dict[int, dict[tuple[Value, _Event], None]] = {}
-        self.ends: list[int] = []  # a heap of the keys of `by_end`
+        self.ends: list[int] = []  # a heap of the keys of `by_end`, and of some that it has no longer
 
     def __len__(self) -> int:
         return sum(sum(events.values()) for events in self.by_key.values())
@@ -70,6 +70,8 @@ class _Side:
         if same_end is None:
             same_end = self.by_end[event[2]] = {}
             heappush(self.ends, event[2])
+            if len(self.ends) > 2 * len(self.by_end) + FEW:
+                self.ends = sorted(self.by_end)
         same_end[key, event] = None
 
     def remove(self, key: Value, event: _Event) -> None:
@@ -79,13 +81,16 @@ class _Side:
             return
         events[event] -= 1
         if not events[event]:
-            del self.by_end[event[2]][key, event]
+            same_end = self.by_end[event[2]]
+            del same_end[key, event]
+            if not same_end:
+                del self.by_end[event[2]]
             self._drop(key, event)
 
     def forget_until(self, t: int) -> None:
         """Forget the events that end at or before `t`."""
         while self.ends and self.ends[0] <= t:
-            for key, event in self.by_end.pop(heappop(self.ends)):
+            for key, event in self.by_end.pop(heappop(self.ends), ()):
                 self._drop(key, event)
 
     def _drop(self, key: Value, event: _Event) -> None:

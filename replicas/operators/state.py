@@ -24,6 +24,9 @@ from lmerge.errors import LMergeError, UsageError
 MAGIC: Final = "lmerge operator"
 VERSION: Final = 1
 
+FEW: Final = 16
+"""Entries of a heap that count no more are looked for when it has twice as many as it needs, and so many more."""
+
 Value: TypeAlias = Hashable
 """What a state may hold; see the module's text."""
 

@@ -182,3 +182,24 @@ def test_a_chain_skips_nothing_that_an_operator_behind_needs(chain: Callable[[],
     elements += made.fast_forward(10)
     elements += made.process([stb(INF)])
     assert TDB(event for event in reconstitute(elements) if event.ve >= 10) == TDB(expected)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_an_endless_event_does_not_let_the_schedule_grow_with_what_ends(mode: Mode) -> None:
+    """Each short event is due before the endless one, which is due again after it."""
+    aggregate = Aggregate(count(), mode)
+    aggregate.process([ins("A", 0, INF)])
+    for vs in range(10, 10_000, 10):
+        aggregate.process([ins("B", vs, vs + 1), stb(vs + 5)])
+    assert len(aggregate) < 5
+    assert len(aggregate._schedule) < 20
+
+
+def test_ends_that_moved_on_do_not_let_a_join_grow() -> None:
+    join = Join(str, str, lambda one, other: (one, other))
+    join.process([ins("A", 0, 1_000)], 0)
+    for end in range(1_000, 2_000):
+        join.process([adj("A", 0, end, end + 1)], 0)
+    (side, _) = join._sides
+    assert len(join) == len(side.by_end) == 1
+    assert len(side.ends) < 20
