@@ -1,4 +1,4 @@
-"""`lmerge tail`: what comes out of a merge, element by element or event by event."""
+"""`lmerge tail`: what comes out of a merge: element by element, event by event, or as the table that it stands for."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -19,6 +19,7 @@ from services.cli.options import api_options, json_option, merge_argument
 @click.command()
 @merge_argument
 @click.option("--events", is_flag=True, help="Print events, each once, when they are final.")
+@click.option("--table", is_flag=True, help="Print all events as they are now, those that may still change too.")
 @click.option("--from-beginning", is_flag=True, help="Begin with what is there, and not with what comes now.")
 @click.option("--no-follow", is_flag=True, help="End with what is committed now.")
 @click.option("-n", "count", type=click.IntRange(min=1), help="End after so many.")
@@ -31,6 +32,7 @@ def tail(
     kafka: KafkaSettings,
     merge: str,
     events: bool,
+    table: bool,
     from_beginning: bool,
     no_follow: bool,
     count: int | None,
@@ -40,9 +42,15 @@ def tail(
 
     Only what is committed is shown. With --json each element comes with its partition and offset. With --events the
     lines are events: payload and lifetime, of each partition in the order in which they end (ve null: no end). Without
-    --from-beginning, events that began before are not among them.
+    --from-beginning, events that began before are not among them. With --table it reads the whole topic, prints the
+    events that there are now, in the order in which they begin, and ends.
     """
+    if table and (events or from_beginning or no_follow):
+        raise click.UsageError("--table is always of the whole topic, as it is now: leave out the other choice")
     topic = _merged_topic(api, merge)
+    if table:
+        _print_table(kafka, topic, count)
+        return
     start = None if from_beginning else _ends(kafka, topic)
     gap = not from_beginning
     with MergedReader(kafka, topic, start=start, follow=not no_follow, accept_gap=gap) as reader:
@@ -52,6 +60,13 @@ def tail(
                 click.echo(line)
         except KeyboardInterrupt:
             return
+
+
+def _print_table(kafka: KafkaSettings, topic: str, count: int | None) -> None:
+    with MergedReader(kafka, topic) as reader:
+        events = sorted(reader.table(), key=lambda event: (event.vs, event.ve))
+    for line in islice(_events(events), count):
+        click.echo(line)
 
 
 def _merged_topic(api: Api, merge: str) -> str:

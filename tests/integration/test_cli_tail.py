@@ -78,6 +78,19 @@ def test_tail_prints_what_is_there(tail: Tail) -> None:
     assert tail("--no-follow").stdout == ""
 
 
+def test_tail_prints_the_table_with_what_may_still_change(tail: Tail) -> None:
+    tail.make_topic()
+    tail.append(0, ins(A, 6, 20), adj(A, 6, 20, 12), stb(15), ins(A, 16, 30), adj(A, 16, 30, 16))
+    tail.append(1, ins(B, 8, INFINITY), ins(B, 2, 3), stb(5))
+    assert tail("--table").stdout.splitlines() == [
+        '{"payload":{"auction":9},"vs":2,"ve":3}',
+        '{"payload":{"auction":7},"vs":6,"ve":12}',
+        '{"payload":{"auction":9},"vs":8,"ve":null}',
+    ]
+    assert len(tail("--table", "-n", "1").stdout.splitlines()) == 1
+    assert tail("--table", "--events").exit_code == 2
+
+
 def test_tail_prints_what_comes(tail: Tail) -> None:
     tail.make_topic()
     tail.append(0, ins(A, 6, 20), stb(15))
