@@ -1,7 +1,8 @@
 """The worked cases E1 to E25 and J1 to J5 of recovery-and-sink, by their own elements, and F1 to F6.
 
 They run against the lane that production runs. Each docstring says what the mistake would put out. E11a to E11c are
-about carried nodes, which are to come; E15 is about fencing (tests/integration/test_merge_faults.py).
+about carried nodes, which are to come. E15, in which two processes have the lane, is on a real broker too
+(tests/integration/test_merge_faults.py).
 """
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from lmerge import Element, OutputPolicy, reconstitute
 from lmerge.elements import MINUS_INFINITY
 from replicas.skipping import Told
-from tests.support.lane import MemoryLane
+from services.merge.definitions import Attachment, InputDefinition
+from services.merge.lane_config import LaneConfig
+from tests.support.lane import MemoryLane, elements_of
+from tests.support.lane_owner import Broker, Owner, Refused, recover
+from tests.support.memory_log import Log
 from tests.support.streams import INF, adj, hello, ins, skip, stb
 
 
@@ -201,6 +206,66 @@ def test_e14_refeeding_checks_no_contract() -> None:
     it.commit()
     it.crash()
     check(it, ins("A", 6, 30), stb(10), ins("B", 12, 20), stb(15))
+
+
+class TwoProcesses:
+    """E15 as far as that the first process has A committed and B in an open transaction."""
+
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.config = LaneConfig(merge="m", algorithm="R3")
+        self.wanted = {"r1": Attachment(attachment="r1/1", definition=InputDefinition(topic="r1"))}
+        self.broker.topics["r1"] = Log()
+        self.first = Owner.take_over(self.broker, self.config, self.wanted)
+        self.first_refused = False
+        self.say(self.first, ins("A", 6, 30))
+        self.first.commit()
+        self.say(self.first, ins("B", 7, 31))
+        assert self.first.prepare() is not None
+        assert self.merged == [ins("A", 6, 30)]
+
+    @property
+    def merged(self) -> list[Element]:
+        """What is committed."""
+        return elements_of(self.broker.merged.read(0)[1])
+
+    def say(self, owner: Owner, element: Element) -> None:
+        """Let r1 say something, and a process take all there is."""
+        self.broker.topics["r1"].append(MemoryLane.wire(element))
+        while owner.poll({"r1": 9}):
+            pass
+
+    def commit_first(self) -> None:
+        """Let the first process try to commit."""
+        try:
+            self.first.commit()
+        except Refused:
+            self.first_refused = True
+
+    def go_on(self, second: Owner) -> list[Element]:
+        """Let the second process go on, and return what is committed in the end."""
+        self.say(second, stb(40))
+        second.commit()
+        return self.merged
+
+
+def test_e15_whoever_takes_over_fences_first_and_then_reads() -> None:
+    """Else, as the first process commits between the two: ins(B,7,31) twice."""
+    it = TwoProcesses()
+    second = Owner.take_over(it.broker, it.config, it.wanted, meanwhile=it.commit_first)
+    assert it.go_on(second) == [ins("A", 6, 30), ins("B", 7, 31), stb(40)]
+    assert it.first_refused
+
+
+def test_e15_whoever_reads_first_puts_out_again_what_is_committed_before_it_fences() -> None:
+    """The mistake itself."""
+    it = TwoProcesses()
+    read = recover(it.broker, it.config, it.wanted)
+    it.commit_first()
+    second = Owner(it.broker, it.broker.fence(), read)
+    second.follow(it.wanted)
+    assert it.go_on(second) == [ins("A", 6, 30), ins("B", 7, 31), ins("B", 7, 31), stb(40)]
+    assert not it.first_refused
 
 
 def test_e16_a_joiners_elements_count_before_it_is_joined() -> None:
@@ -430,6 +495,7 @@ def test_f6_a_signal_is_written_with_the_stable_that_it_rests_on_or_not_at_all()
     it.attach("r2", stb(5))
     it.commit()
     it.feed("r1", ins("A", 10, 50), stb(50))
+    assert it.prepare() is not None
     it.crash()
     it.detach("r1")
     it.commit()

@@ -21,7 +21,7 @@ from lmerge import MINUS_INFINITY, Adjust, Element, Hello, Insert, OutputPolicy
 from lmerge.codec import decode_batch, encode_batch
 from lmerge.signals import Signal
 from services.merge.definitions import Attachment, InputDefinition
-from services.merge.lane import POSITIONS_MS, Lane
+from services.merge.lane import POSITIONS_MS, Lane, Prepared
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import LaneRecord, decode, encode
 from services.merge.recovery import Recovery
@@ -59,14 +59,14 @@ class MemoryLane:
     @property
     def merged(self) -> list[Element]:
         """What is committed."""
-        self._decoded += _read(self.log[self._read_upto :])
+        self._decoded += elements_of(self.log[self._read_upto :])
         self._read_upto = len(self.log)
         return self._decoded
 
     @property
     def output(self) -> list[Element]:
         """Everything put out so far, committed or not."""
-        return self.merged + _read(encode_batch(self.lane._pending))
+        return self.merged + elements_of(encode_batch(self.lane._pending))
 
     def attach(self, name: str, *elements: Element, joins_at: int | None = None, low: int = 0) -> None:
         """Attach an input, of whose log the records below `low` are gone, and feed it elements."""
@@ -115,10 +115,14 @@ class MemoryLane:
         self.lane.take(name, range(read, upto), self.logs[name][read:upto])
         self.lane.moved.clear()
 
+    def prepare(self) -> Prepared | None:
+        """Write a transaction and leave it open; None if there is nothing to write."""
+        self._now_ms += POSITIONS_MS  # what is to wait has waited
+        return self.lane.prepare(now_ms=self._now_ms)
+
     def commit(self) -> None:
         """Make the output and the lane record durable together."""
-        self._now_ms += POSITIONS_MS  # what is to wait has waited
-        prepared = self.lane.prepare(now_ms=self._now_ms)
+        prepared = self.prepare()
         if prepared is not None:
             self.log += prepared.values
             self.signals += prepared.signals
@@ -151,7 +155,7 @@ class MemoryLane:
             self.take(name, end)
 
 
-def _read(values: list[bytes]) -> list[Element]:
+def elements_of(values: Iterable[bytes | None]) -> list[Element]:
     """Decode elements, with payloads as the tests write them, and without the hello that opens a merged topic."""
     elements, error = decode_batch(values)
     assert error is None

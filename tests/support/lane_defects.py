@@ -4,8 +4,8 @@ Left out: carried without entries, carried not written through, carried fed agai
 keyed by task, tail read before fence, batch compared without incarnation, rows unsorted (the sink's, which has tests of
 its own); before per lane (the replica's, which takes the minimum over the lanes). "No skip record" is the replica's
 too; here the merge does not heed it. In which order a lane is taken over, and what is shown of it, is the runner's
-business: `read before fence` and `joined by uncommitted stable` are planted in the owner and in the outside of the
-simulated world.
+business: `read before fence`, `before from memory` (a signal is sent before its transaction is committed) and `joined by
+uncommitted stable` are planted in the owner and in the outside of the simulated world.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from lmerge.r1 import R1
 from lmerge.r3 import R3
 from lmerge.r4 import R4
 from lmerge.state import StreamState
-from services.merge.lane import Lane
+from services.merge.lane import Lane, Prepared
 from services.merge.lane_input import Input, Values
 from services.merge.lane_record import InputRecord, LaneRecord, Stop
 from services.merge.recovery import Recovery
@@ -64,6 +64,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
         take(self, *arguments, **options)
         self._safe.add(self._note(*self._after))  # type: ignore[attr-defined]
 
+    patch.setattr(Lane, "_after", (0, 0), raising=False)  # some cases take without a batch
     patch.setattr(Lane, "begin_batch", begin_batch)
     patch.setattr(Lane, "take", take_and_note)
 
@@ -280,7 +281,7 @@ def _(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Merge, "_lead_joined", lead_joined)
 
 
-@defect("before from memory")
+@defect("before from an input's stable")
 def _(patch: pytest.MonkeyPatch) -> None:
     signal = Lane._signal
 
@@ -289,6 +290,30 @@ def _(patch: pytest.MonkeyPatch) -> None:
         signal(self, name, max(before, furthest))
 
     patch.setattr(Lane, "_signal", too_far)
+
+
+@defect("before from memory")
+def _(patch: pytest.MonkeyPatch) -> None:
+    prepare = Owner.prepare
+
+    def prepare_and_tell(self: Owner, **options: Any) -> Prepared | None:
+        prepared = prepare(self, **options)
+        if prepared is None:
+            return None
+        self.broker.signals += prepared.signals
+        return prepared._replace(signals=[])
+
+    prepare_alone = MemoryLane.prepare
+
+    def prepare_alone_and_tell(self: MemoryLane) -> Prepared | None:
+        prepared = prepare_alone(self)
+        if prepared is None:
+            return None
+        self.signals += prepared.signals
+        return prepared._replace(signals=[])
+
+    patch.setattr(Owner, "prepare", prepare_and_tell)
+    patch.setattr(MemoryLane, "prepare", prepare_alone_and_tell)
 
 
 @defect("no skip record heeded")

@@ -186,13 +186,17 @@ class Owner:
             },
         }
 
+    def prepare(self, *, now_ms: int = 0) -> Prepared | None:
+        """Write a transaction and leave it open; None if there is nothing to write."""
+        return self.lane.prepare(merged_end=self._merged_end, now_ms=now_ms)
+
     def commit(self, *, markers: int = 0, now_ms: int = 0) -> Prepared | None:
         """Commit; None if there is nothing to.
 
         Raises:
             Refused: somebody else has the lane.
         """
-        prepared = self.lane.prepare(merged_end=self._merged_end, now_ms=now_ms)
+        prepared = self.prepare(now_ms=now_ms)
         if prepared is None:
             return None
         if not self.broker.commit(self.epoch, prepared, markers=markers):

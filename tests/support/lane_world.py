@@ -8,8 +8,8 @@ contract, are paused, leave and come back, and their topics may hold void incarn
 moment, or goes on as a zombie while another takes over. After each commit the logs are cut to exactly the committed
 safe positions: whoever wants to read below them fails.
 
-What is checked: every committed prefix is legal, `joined` and the signals in every record are true, no innocent input
-is stopped, what a successor rebuilds is what its predecessor knew at the commit, and in the end the merged stream is
+What is checked: every committed prefix is legal, `joined` in every record is true, every signal rests on a committed
+stable, no innocent input is stopped, what a successor rebuilds is what its predecessor knew at the commit, and in the end the merged stream is
 the reference. An input that is joined in the *committed* record is always left (E21), else events may be lost for good.
 """
 
@@ -88,12 +88,11 @@ class LaneWorld:
     def _commit(self) -> None:
         self.now_ms += self.rng.choice([10, 10, 1500, 4000])
         if self.rng.random() < 0.1:
-            self.owner.lane.prepare(now_ms=self.now_ms)  # a commit that timed out is tried again
+            self.owner.prepare(now_ms=self.now_ms)  # a commit that timed out is tried again
         prepared = self.owner.commit(markers=self.rng.choice([1, 2]), now_ms=self.now_ms)
         if prepared is None:
             return
         self._judge(prepared.record)
-        assert all(signal.before <= _instant(prepared.record.max_stable) for signal in prepared.signals)
         self._retain(prepared.record)
         if self.rng.random() < 0.3:
             self.check_rebuilt()
@@ -101,7 +100,7 @@ class LaneWorld:
     def _crash(self) -> None:
         self.crashes += 1
         if self.rng.random() < 0.2:
-            self.owner.lane.prepare(now_ms=self.now_ms)  # the transaction is aborted (E22)
+            self.owner.prepare(now_ms=self.now_ms)  # the transaction is aborted (E22)
         self.owner = self._take_over()
 
     def _leave_zombie(self) -> None:
@@ -127,6 +126,7 @@ class LaneWorld:
     def _take_over(self, **options: Any) -> Owner:
         owner = Owner.take_over(self.broker, self.config, self.wanted, **options)
         owner.may_be_gone = lambda topic, offset: offset < self.replicas[topic].lost_below
+        self._judge_signals()
         return owner
 
     # -- inputs come, go and change
@@ -191,6 +191,10 @@ class LaneWorld:
             return False
         return each.joined and each.position > replica.sure_from and each.start >= replica.lost_below
 
+    @property
+    def _committed_stable(self) -> int:
+        return MINUS_INFINITY if self.broker.record is None else _instant(self.broker.record.max_stable)
+
     def _can_do_without(self, name: str) -> bool:
         return any(other != name and self.is_joined(other) for other in self.wanted)
 
@@ -233,7 +237,7 @@ class LaneWorld:
         name = self.rng.choice(sorted(self.wanted))
         replica = self.replica_of(name)
         told = [signal.before for signal in self.broker.signals if signal.input == name]
-        stable = MINUS_INFINITY if self.broker.record is None else _instant(self.broker.record.max_stable)
+        stable = self._committed_stable
         if self._can_do_without(name) and self.rng.random() < 0.5:
             before = self._late()
         elif told:
@@ -307,6 +311,7 @@ class LaneWorld:
             self.tdb.apply(element)  # raises if it is illegal
         assert self.tdb.stable == _instant(record.max_stable)
         assert not record.divergences
+        self._judge_signals()
         reached = max(_instant(record.max_stable), _instant(record.max_vs) + (self.config.algorithm == "R0"))
         for name, each in record.inputs.items():
             state = self.owner.lane.inputs[name]
@@ -315,6 +320,10 @@ class LaneWorld:
             merged = state.is_merged and state.cursor >= state.position
             may_lead = _instant(each.joins_at) <= max(reached, self.config.begins_at)
             assert each.joined == (merged and may_lead), (name, each)
+
+    def _judge_signals(self) -> None:
+        """Require that every signal rests on a stable that is committed: a replica may hear it at any moment (F6)."""
+        assert all(signal.before <= self._committed_stable for signal in self.broker.signals)
 
     def _retain(self, record: LaneRecord) -> None:
         """Cut the logs to what a successor needs by the committed record."""
