@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from lmerge import Adjust, Element, IllegalElement, Stable
+from lmerge import Adjust, Element, IllegalElement
 from replicas.operators import Aggregate, Mode
 from replicas.operators.aggregate import SavedAggregate
 from tests.support.operator_oracle import ANSWERS, snapshots, value_of
@@ -35,10 +35,10 @@ def test_an_operator_is_right_at_every_step_and_in_the_end(case: str, shard: int
 
 
 class NeverPromises(Aggregate):
-    """Keeps its stables to itself."""
+    """Promises nothing, and knows that it has not: only what its output supports tells."""
 
-    def process(self, elements: Iterable[Element], source: int = 0) -> list[Element]:
-        return [element for element in super().process(elements, source) if not isinstance(element, Stable)]
+    def _promise(self, vc: int, output: list[Element]) -> None:
+        """Do nothing."""
 
 
 class PromisesMore(Aggregate):
