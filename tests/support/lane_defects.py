@@ -4,8 +4,8 @@ Left out: carried without entries, carried not written through, carried fed agai
 keyed by task, tail read before fence, batch compared without incarnation, rows unsorted (the sink's, which has tests of
 its own); before per lane (the replica's, which takes the minimum over the lanes). "No skip record" is the replica's
 too; here the merge does not heed it. In which order a lane is taken over, and what is shown of it, is the runner's
-business: `read before fence`, `before from memory` (a signal is sent before its transaction is committed) and `joined by
-uncommitted stable` are planted in the owner and in the outside of the simulated world.
+business: `read before fence`, `before from memory` (a signal is sent before its transaction is committed) and `joined
+by uncommitted stable` are planted in the owner and in the outside of the simulated world.
 """
 
 from collections.abc import Callable, Sequence

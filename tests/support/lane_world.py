@@ -9,8 +9,9 @@ moment, or goes on as a zombie while another takes over. After each commit the l
 safe positions: whoever wants to read below them fails.
 
 What is checked: every committed prefix is legal, `joined` in every record is true, every signal rests on a committed
-stable, no innocent input is stopped, what a successor rebuilds is what its predecessor knew at the commit, and in the end the merged stream is
-the reference. An input that is joined in the *committed* record is always left (E21), else events may be lost for good.
+stable, no innocent input is stopped, what a successor rebuilds is what its predecessor knew at the commit, and in the
+end the merged stream is the reference. An input that is joined in the *committed* record is always left (E21), else
+events may be lost for good.
 """
 
 import random
