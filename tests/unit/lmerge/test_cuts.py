@@ -17,6 +17,7 @@ from lmerge.feed import (
 
 BIDS = Source(topic="bids", time="$.ts", disorder_ms=10)
 AUCTIONS = Source(topic="auctions", time="$.ts", disorder_ms=0)
+HOUR_MS = 3_600_000
 
 
 def feed(*sources: Source, max_ahead_ms: int | None = None) -> FeedDefinition:
@@ -252,25 +253,60 @@ def test_a_source_that_goes_silent_holds_tau_back_and_nothing_of_it_becomes_late
     assert cuts.add([bid(1, 1, 990)], now_ms=0) == []
 
 
-def test_a_source_that_jumps_an_hour_ahead_is_early_and_moves_nothing() -> None:
-    hour = 3_600_000
-    cuts = maker(1, definition=feed(max_ahead_ms=hour))
+def test_a_source_that_jumps_more_than_an_hour_ahead_is_early_and_moves_nothing() -> None:
+    cuts = maker(1, definition=feed(max_ahead_ms=HOUR_MS))
     cuts.add([bid(0, 0, 1_000)], now_ms=1_000)
     cuts.cut(now_ms=1_000)
-    left = cuts.add([bid(0, 1, 2_001 + hour)], now_ms=2_000)
-    assert left == [(bid(0, 1, 2_001 + hour), "early")]
+    left = cuts.add([bid(0, 1, 2_001 + HOUR_MS)], now_ms=2_000)
+    assert left == [(bid(0, 1, 2_001 + HOUR_MS), "early")]
     beat = cuts.cut(now_ms=2_000).heartbeat
     assert (beat.tau, beat.max_ts) == (989, 1_000)
     assert cuts.add([bid(0, 2, 2_100)], now_ms=2_100) == []  # the clock is right again
 
 
-def test_a_source_that_jumps_ahead_by_less_drags_tau_along_and_its_own_rows_are_late_when_it_is_right_again() -> None:
-    cuts = maker(2, definition=feed(max_ahead_ms=3_600_000))
+def test_a_partition_that_jumps_ahead_by_less_moves_nothing_alone_and_counts_on_when_it_is_right_again() -> None:
+    cuts = maker(2, definition=feed(max_ahead_ms=HOUR_MS))
     cuts.add([bid(0, 0, 1_000), bid(1, 0, 1_000)], now_ms=1_000)
     cuts.cut(now_ms=1_000)
     cuts.add([bid(0, 1, 3_000_000), bid(1, 1, 2_000)], now_ms=2_000)
     assert cuts.cut(now_ms=2_000).heartbeat.tau == 1_989  # the other partition holds it
     assert cuts.add([bid(0, 2, 2_100), bid(1, 2, 2_100)], now_ms=2_100) == []
+
+
+def test_the_one_partition_that_jumps_ahead_by_less_drags_tau_along_and_is_late_when_it_is_right_again() -> None:
+    cuts = maker(1, definition=feed(max_ahead_ms=HOUR_MS))
+    cuts.add([bid(0, 0, 1_000)], now_ms=1_000)
+    cuts.cut(now_ms=1_000)
+    assert cuts.add([bid(0, 1, 3_000_000)], now_ms=2_000) == []
+    assert cuts.cut(now_ms=2_000).heartbeat.tau == 3_000_000 - 10 - 1
+    left = cuts.add([bid(0, 2, 2_100), bid(0, 3, 2_999_990)], now_ms=2_100)
+    assert left == [(bid(0, 2, 2_100), "late")]
+    assert cuts.cut(now_ms=2_100).heartbeat.tau == 2_999_989  # it stands until the clock has passed it
+
+
+def test_by_default_clocks_that_are_exactly_an_hour_ahead_are_not_early_and_make_the_right_time_late() -> None:
+    """As after a slip of time zones, in all partitions."""
+    definition = FeedDefinition(name="auction", sources=(BIDS,))
+    assert definition.max_ahead_ms == HOUR_MS
+    cuts = maker(2, definition=definition)
+    cuts.add([bid(0, 0, 1_000), bid(1, 0, 1_000)], now_ms=1_000)
+    cuts.cut(now_ms=1_000)
+    slipped = 2_000 + HOUR_MS
+    left = cuts.add([bid(0, 1, slipped), bid(1, 1, slipped), bid(1, 2, slipped + 1)], now_ms=2_000)
+    assert left == [(bid(1, 2, slipped + 1), "early")]  # the ceiling itself is not
+    beat = cuts.cut(now_ms=2_000).heartbeat
+    assert (beat.ceiling, beat.max_ts, beat.tau) == (slipped, slipped, slipped - 10 - 1)
+    left = cuts.add([bid(0, 2, 3_000), bid(1, 3, 3_000)], now_ms=3_000)
+    assert [reason for _, reason in left] == ["late", "late"]
+
+
+def test_with_a_bound_below_an_hour_clocks_that_are_an_hour_ahead_are_early_and_move_nothing() -> None:
+    cuts = maker(1, definition=feed(max_ahead_ms=600_000))
+    cuts.add([bid(0, 0, 1_000)], now_ms=1_000)
+    cuts.cut(now_ms=1_000)
+    assert cuts.add([bid(0, 1, 2_000 + HOUR_MS)], now_ms=2_000) == [(bid(0, 1, 2_000 + HOUR_MS), "early")]
+    assert cuts.cut(now_ms=2_000).heartbeat.tau == 989
+    assert cuts.add([bid(0, 2, 3_000)], now_ms=3_000) == []
 
 
 def test_a_source_that_goes_back_has_late_rows_and_tau_stands() -> None:
