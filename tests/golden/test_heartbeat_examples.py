@@ -118,12 +118,45 @@ def test_11_4_bounds_counted_in_arrivals(bounds: list[tuple[int, int]], taus: li
     assert [source.arrive(ts) for ts in (5, 5, 5, 6, 8, 8)] == taus
 
 
+TOKEN_TIMES = {"1": (1, 4), "2": (2, 3), "3": (1, 9)}
+"""Shortest and longest time from fetching a token to emitting it."""
+
+
 def test_11_5_shared_counter() -> None:
-    found = of_tokens({"1": (1, 4), "2": (2, 3), "3": (1, 9)})
+    found = of_tokens(TOKEN_TIMES)
     delays = {("1", "2"): 2, ("1", "3"): 8, ("2", "1"): 2, ("2", "3"): 7, ("3", "1"): 3, ("3", "2"): 2}
     same = {(name, name): 0 for name in "123"}
     assert found == {pair: (Bound(after, 0),) for pair, after in (delays | same).items()}
     assert not needs_timeout(found, "123")
+
+
+def worst_run(slow: str) -> list[Arrival]:
+    """One source holds token 0 for its longest time; the others fetch meanwhile, and take their shortest for each."""
+    longest = TOKEN_TIMES[slow][1]
+    others = {name: shortest for name, (shortest, _) in TOKEN_TIMES.items() if name != slow}
+    fetched = sorted((at, name) for name, shortest in others.items() for at in range(0, longest, shortest))
+    return [
+        *((at + others[name], name, token) for token, (at, name) in enumerate(fetched, start=1)),
+        (longest, slow, 0),
+    ]
+
+
+def at_once(lags: Mapping[str, int]) -> dict[tuple[str, str], tuple[Bound, ...]]:
+    """Make the bounds of a shared counter without delays: a lag for each source that is to be waited for."""
+    return {(i, j): (Bound(0, 0 if i == j else lags[j]),) for i in lags for j in lags}
+
+
+def test_11_5_without_delays() -> None:
+    lags = {"1": 6, "2": 6, "3": 14}
+    assert {slow: len(worst_run(slow)) - 1 for slow in lags} == lags, "so many are fetched while a token is held"
+    assert needs_timeout(at_once(lags), "123")
+    latency = dict.fromkeys("123", 0)
+    for slow, (_, longest) in TOKEN_TIMES.items():
+        for bounds in (at_once(lags), of_tokens(TOKEN_TIMES)):
+            before = Played(bounds, latency, worst_run(slow), until=longest - 1).taus[slow][-1]
+            assert before < 0, "token 0 is not late"
+    less = at_once({**lags, "1": 5})
+    assert Played(less, latency, worst_run("1"), until=3).taus["1"][-1] == 0, "by a lag of 5 it would be"
 
 
 DEVIATIONS = {"1": 2, "2": 3, "3": 1}
