@@ -26,14 +26,14 @@ from pyspark.sql.types import BooleanType, DecimalType, IntegralType, StringType
 
 from lmerge.elements import MINUS_INFINITY
 from lmerge.errors import UsageError
+from lmerge.feed.columns import BEFORE, CONTROL, EVENT_TIME, OFFSET, PARTITION, TAU
 from lmerge.properties import StreamProperties
 from replicas.emit import RESERVED, SEQUENCE, VE, VOLD, VS, transposed
 from replicas.errors import in_a_line
 from replicas.operators import Answer, Function, Mode
 from replicas.plan_reader import read_plan
 from replicas.progress import AT_ONCE
-from replicas.query import EVENT_TIME, Plan, Sources
-from replicas.rows import BEFORE, CONTROL, OFFSET, PARTITION, TAU
+from replicas.query import Plan, Sources
 from replicas.shard import HeartbeatRow, Recipe, Row, Said, advance
 from replicas.windows import Windows
 

@@ -17,11 +17,12 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from lmerge.errors import UsageError
+from lmerge.feed import columns
 from lmerge.properties import StreamProperties
 from replicas.progress import Progress
 from replicas.windows import INSTANTS, Windows
 
-EVENT_TIME: Final = "event_time"
+EVENT_TIME: Final = columns.EVENT_TIME
 """The column of every source that has the row's time and the watermark."""
 
 Schema: TypeAlias = Mapping[str, type]

@@ -16,28 +16,20 @@ import pyarrow as pa
 
 from lmerge.errors import UsageError
 from lmerge.feed import MAX_TS, MIN_TS, Segment, Source, counts, is_too_deep, read_timestamp
+from lmerge.feed.columns import (
+    BEFORE,
+    CONTROL,
+    EVENT_TIME,
+    MALFORMED,
+    OFFSET,
+    PARTITION,
+    PLACED,
+    RESERVED,
+    SAMPLES,
+    TAU,
+)
 from lmerge.kafka import Record
-from replicas.query import EVENT_TIME, Schema
-
-CONTROL: Final = "_control"
-"""Column: true for rows that are no data. They never leave `replicas.source`."""
-
-MALFORMED: Final = "_malformed"
-"""Column: how many malformed rows a control row reports; 0 elsewhere."""
-
-SAMPLES: Final = "_samples"
-"""Column: some of them in words, as a JSON list; null where there are none."""
-
-PARTITION: Final = "_partition"
-OFFSET: Final = "_offset"
-"""Columns of rows that are placed: where in the topic a row stands; null in control rows."""
-
-TAU: Final = "_tau"
-BEFORE: Final = "_before"
-"""Columns of rows that are placed: what the heartbeat row says, that no row with `ts <= tau` is to come, and that no
-result with `ve < before` matters; null elsewhere, and if it does not say so."""
-
-PLACED: Final = (PARTITION, OFFSET, TAU, BEFORE)
+from replicas.query import Schema
 
 _MAX_SAMPLES: Final = 3
 _SAMPLE_BYTES: Final = 80
@@ -75,7 +67,7 @@ def type_names(schema: Schema) -> dict[str, str]:
     for name, kind in schema.items():
         if kind not in _KINDS:
             raise UsageError(f"schema: field {name!r} is of type {kind!r}; choose one of {', '.join(_BY_NAME)}")
-        if name in {EVENT_TIME, CONTROL, MALFORMED, SAMPLES, *PLACED} or not name.isidentifier():
+        if name in RESERVED or not name.isidentifier():
             raise UsageError(f"schema: a field cannot be named {name!r}")
     return {name: kind.__name__ for name, kind in schema.items()}
 

@@ -19,12 +19,9 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that every Spark user knows
 
+from lmerge.feed.columns import BARRIER, CONTROL, EVENT_TIME, MALFORMED, PLACED, SAMPLES
 from replicas.planshape import require_watermark_above_filters
-from replicas.query import EVENT_TIME
 from replicas.reader import DELAY_DAYS, NAME, SPEC, CutSource, SourceSpec
-from replicas.rows import CONTROL, MALFORMED, PLACED, SAMPLES
-
-_BARRIER: Final = "_barrier"
 
 _registering: Final = threading.Lock()
 """Held from a registration to the load that uses it. Loads that share a registration share a map of environment
@@ -37,9 +34,9 @@ def load(spark: SparkSession, spec: SourceSpec) -> DataFrame:
     rows = _read(spark, spec).withWatermark(EVENT_TIME, f"{DELAY_DAYS} days")
     return (
         _observed(rows, spec)
-        .withColumn(_BARRIER, F.expr("spark_partition_id()"))
-        .where(f"not {CONTROL} and {_BARRIER} >= 0")
-        .drop(_BARRIER, CONTROL, MALFORMED, SAMPLES)
+        .withColumn(BARRIER, F.expr("spark_partition_id()"))
+        .where(f"not {CONTROL} and {BARRIER} >= 0")
+        .drop(BARRIER, CONTROL, MALFORMED, SAMPLES)
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from lmerge.feed.columns import RESERVED
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin
 from lmerge.process.kafka_options import kafka_options
 from services.cli.failure import NO
@@ -27,8 +28,6 @@ _KINDS: Final = {
     list: "arrays",
 }
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_RESERVED: Final = {"event_time", "_control", "_malformed", "_samples"}
-"""Names of columns that a source has besides those of its schema."""
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +99,7 @@ def _kind(value: object) -> str:
 
 def _judge(name: str, kinds: Counter[str], rows: int) -> tuple[str | None, str]:
     """Return the type of a field, or None and why it has none."""
-    if name in _RESERVED or not _NAME.fullmatch(name):
+    if name in RESERVED or not _NAME.fullmatch(name):
         return None, "the name cannot be that of a column"
     present = sorted(set(kinds) - {"null"})
     if present == ["bigint", "double"]:

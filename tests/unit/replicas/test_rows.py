@@ -9,8 +9,10 @@ import pytest
 
 from lmerge.errors import UsageError
 from lmerge.feed import Segment, Source, counts, read_timestamp
+from lmerge.feed.columns import BARRIER, RESERVED
 from lmerge.kafka import Record
 from replicas.rows import RowReader, ddl, type_names
+from services.cli.infer import propose
 
 BIDS = Source(topic="bids", time="$.ts", disorder_ms=0)
 BY_KAFKA = Source(topic="bids", time="kafka", disorder_ms=0)
@@ -148,11 +150,24 @@ def test_columns_have_the_types_that_were_declared() -> None:
     assert ddl(schema).startswith("`n` bigint, `s` string, `b` boolean, `f` double, `event_time` timestamp")
 
 
-def test_a_schema_with_unknown_types_or_our_own_names_is_refused() -> None:
+def test_a_schema_with_unknown_types_is_refused() -> None:
     with pytest.raises(UsageError, match="'prices' is of type"):
         type_names({"prices": list})
-    with pytest.raises(UsageError, match="cannot be named 'event_time'"):
-        type_names({"event_time": int})
+
+
+OURS = ["event_time", "_control", "_barrier", "_malformed", "_samples", "_partition", "_offset", "_tau", "_before"]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_schema_with_a_name_of_ours_is_refused_and_infer_does_not_propose_it(name: str) -> None:
+    with pytest.raises(UsageError, match=f"cannot be named '{name}'"):
+        type_names({name: int})
+    assert propose([b'{"%s":1}' % name.encode()]).fields == {}
+
+
+def test_our_names_are_all_columns_that_a_source_adds() -> None:
+    added = {column.split("`")[1] for column in ddl({}, placed=True).split(", ")}
+    assert {*OURS} == RESERVED == added | {BARRIER}
 
 
 def test_placed_rows_say_where_they_stand_and_the_heartbeat_row_what_it_says() -> None:
