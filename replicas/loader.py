@@ -78,27 +78,42 @@ def _from_python(path: Path) -> Query:
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # whatever a user's module may raise
-        raise UsageError(f"{path}:{_line(error, path)}: {type(error).__name__}: {error}") from error
+        raise UsageError(_sentence(error, str(path))) from error
     # A user's functions travel to Python workers, where no such module can be imported.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return _query_of(module, str(path))
 
 
-def _line(error: Exception, path: Path) -> int:
-    """Find the line of a file at which an error came out of it."""
-    if isinstance(error, SyntaxError):
-        return error.lineno or 1
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return (frames[-1].lineno or 1) if frames else 1
+def _sentence(error: Exception, where: str) -> str:
+    """Say what a user's code raised while it was imported, and at which line of which file."""
+    return f"{_place(error) or f'{where}:1'}: {type(error).__name__}: {error}"
+
+
+def _place(error: Exception) -> str:
+    """Find the last line at which an error came out of the file that was imported first; empty if nothing tells."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno or 1}"
+    ours = {__file__, importlib.__file__}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<frozen ")
+    ]
+    lines = [frame.lineno or 1 for frame in frames if frame.filename == frames[0].filename]
+    return f"{frames[0].filename}:{lines[-1]}" if frames else ""
 
 
 def _from_module(name: str) -> Query:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):  # it is there, and imports what is not
+            raise UsageError(_sentence(error, name)) from error
         raise UsageError(
             f"query {name!r}: there is no module {name} ({error}); check the name and PYTHONPATH"
         ) from error
+    except Exception as error:  # whatever a user's module may raise
+        raise UsageError(_sentence(error, name)) from error
     return _query_of(module, name)
 
 

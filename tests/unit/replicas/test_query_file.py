@@ -137,17 +137,20 @@ def test_a_python_file_is_loaded_by_its_path_and_a_plan_knows_its_line(tmp_path:
     assert query.plan("direct").place == f"{file}:3"
 
 
+MISTAKES = [
+    ("def direct(", "def direct", "mine.py:3: SyntaxError"),
+    ("Plan(build=direct)", "Plan(build=dirct)", "mine.py:6: NameError: name 'dirct' is not defined"),
+    ('{"direct": Plan(build=direct)}', "{}", "mine.py:6: UsageError: query mine has no plan"),
+    ('{"bids": {"auction": int}}', "{}", "mine.py:6: UsageError: query mine has no source"),
+    ('{"auction": int}', '{"auction": complex}', "mine.py:6: UsageError: query mine: source bids: field 'auction'"),
+    ("name=", "nmae=", "mine.py:6: TypeError"),
+    ("from replicas.query", "from replicas.qery", "mine.py:1: ModuleNotFoundError: No module named 'replicas.qery'"),
+]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
-    [
-        ("def direct(", "def direct", "mine.py:3: SyntaxError"),
-        ("Plan(build=direct)", "Plan(build=dirct)", "mine.py:6: NameError: name 'dirct' is not defined"),
-        ('{"direct": Plan(build=direct)}', "{}", "mine.py:6: UsageError: query mine has no plan"),
-        ('{"bids": {"auction": int}}', "{}", "mine.py:6: UsageError: query mine has no source"),
-        ('{"auction": int}', '{"auction": complex}', "mine.py:6: UsageError: query mine: source bids: field 'auction'"),
-        ("name=", "nmae=", "mine.py:6: TypeError"),
-        ("QUERY", "ANSWER", "mine.py has no QUERY"),
-    ],
+    [*MISTAKES, ("QUERY", "\0", "mine.py:1: SyntaxError"), ("QUERY", "ANSWER", "mine.py has no QUERY")],
 )
 def test_a_mistake_in_a_python_file_is_named_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
     file = tmp_path / "mine.py"
@@ -155,6 +158,19 @@ def test_a_mistake_in_a_python_file_is_named_with_its_line(tmp_path: Path, old: 
     with pytest.raises(UsageError) as caught:
         load_query(str(file))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new", "said"), MISTAKES)
+def test_a_mistake_in_a_module_is_named_as_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{tmp_path.name}_package").mkdir()
+    file = tmp_path / f"{tmp_path.name}_package" / "mine.py"
+    file.write_text(PYTHON.replace(old, new))
+    with pytest.raises(UsageError) as caught:
+        load_query(f"{file.parent.name}.mine")
+    assert f"{file.parent}/{said}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
