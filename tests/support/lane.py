@@ -12,7 +12,7 @@
 Elements have payloads that a person can read; on the logs they are canonical JSON, as on a topic.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -155,7 +155,7 @@ class MemoryLane:
             self.take(name, end)
 
 
-def elements_of(values: Iterable[bytes | None]) -> list[Element]:
+def elements_of(values: Sequence[bytes | None]) -> list[Element]:
     """Decode elements, with payloads as the tests write them, and without the hello that opens a merged topic."""
     elements, error = decode_batch(values)
     assert error is None
