@@ -110,7 +110,7 @@ stack-status: setup  ## show what runs
 	cp .env.example .env
 
 up: .env  ## start everything with docker compose, Prometheus and Grafana too (docs/compose.md)
-	LMERGE_REVISION=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown) docker compose up --build --detach --wait
+	LMERGE_REVISION=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown) docker compose --profile observability up --build --detach --wait
 
 down:  ## stop what `make up` started; VOLUMES=1 removes its data too
 	docker compose --profile '*' down $(if $(VOLUMES),--volumes)

@@ -19,6 +19,8 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 ONE_SHOT = {"topics", "token", "setup", "smoke"}
 OURS = [name for name, service in SERVICES.items() if service["image"].startswith("lmerge/")]
 CORE = {name for name, service in SERVICES.items() if "profiles" not in service}
+OBSERVABILITY = {"prometheus", "grafana"}
+EXAMPLE = str(places.CHECKOUT / ".env.example")
 REPLICAS = [name for name in SERVICES if re.fullmatch(r"r\d", name)]
 
 
@@ -45,7 +47,7 @@ def test_compose_accepts_the_file(compose: Path, profiles: tuple[str, ...]) -> N
 
 
 def test_compose_takes_the_example_of_settings(compose: Path) -> None:
-    done = config(compose, FILE, "--env-file", str(places.CHECKOUT / ".env.example"))
+    done = config(compose, FILE, "--env-file", EXAMPLE)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -59,12 +61,37 @@ def test_compose_refuses_a_file_with_a_mistake(compose: Path, tmp_path: Path, ri
     assert config(compose, tmp_path / "docker-compose.yml").returncode != 0
 
 
+def started(compose: Path, *options: str) -> set[str]:
+    """Ask Compose which services it would start, in an environment without any setting of this machine."""
+    command = [str(compose), "--file", str(FILE), *options, "config", "--services"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={}, timeout=60)
+    return set(done.stdout.split())
+
+
 def test_compose_and_we_read_the_same_services(compose: Path) -> None:
-    command = [str(compose), "--file", str(FILE), "--env-file", "/dev/null"]
-    done = subprocess.run(
-        [*command, "--profile", "*", "config", "--services"], capture_output=True, text=True, check=True
-    )
-    assert set(done.stdout.split()) == set(SERVICES)
+    assert started(compose, "--env-file", "/dev/null", "--profile", "*") == set(SERVICES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "profiles", "beside"),
+    [
+        ("/dev/null", (), set()),
+        ("/dev/null", ("--profile", "observability"), OBSERVABILITY),
+        (EXAMPLE, (), OBSERVABILITY),
+        (EXAMPLE, ("--profile", "core"), set()),
+    ],
+)
+def test_a_profile_starts_what_the_page_says(
+    compose: Path, settings: str, profiles: tuple[str, ...], beside: set[str]
+) -> None:
+    """The core alone by `--profile core`, whatever .env says."""
+    assert started(compose, "--env-file", settings, *profiles) == CORE | beside
+
+
+def test_make_up_starts_prometheus_and_grafana_whatever_the_settings_say(compose: Path) -> None:
+    words = re.search(r"\|\| echo unknown\) docker compose (.*) up ", (places.CHECKOUT / "Makefile").read_text())
+    assert words
+    assert started(compose, "--env-file", "/dev/null", *words[1].split()) == CORE | OBSERVABILITY
 
 
 def test_without_a_profile_the_core_is_started_and_nothing_else() -> None:
@@ -72,10 +99,7 @@ def test_without_a_profile_the_core_is_started_and_nothing_else() -> None:
         *("kafka", "topics", "token", "setup", "workload", "heartbeat-1", "heartbeat-2", "merge-1", "merge-2"),
         *("r1", "r2", "r3"),
     } == CORE
-    assert [name for name, each in SERVICES.items() if each.get("profiles") == ["observability"]] == [
-        "prometheus",
-        "grafana",
-    ]
+    assert {name for name, each in SERVICES.items() if each.get("profiles") == ["observability"]} == OBSERVABILITY
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -192,7 +216,7 @@ def test_there_is_no_secret_in_the_file() -> None:
 
 def test_every_setting_of_the_file_is_in_the_example_with_the_same_value() -> None:
     used = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", FILE.read_text()))
-    example = (places.CHECKOUT / ".env.example").read_text()
+    example = Path(EXAMPLE).read_text()
     shown = dict(re.findall(r"^#?([A-Z_0-9]+)=(.*)$", example, re.MULTILINE))
     assert shown.pop("COMPOSE_PROFILES") == "observability"
     assert shown == used
@@ -210,12 +234,6 @@ def test_prometheus_asks_every_process_where_it_listens() -> None:
     looked_for = [found for job in jobs for found in job.get("dns_sd_configs", ())]
     asked |= {f"{name}:{found['port']}" for found in looked_for for name in found["names"]}
     assert asked == {f"{name}:{port_of(SERVICES[name])}" for name in OURS if port_of(SERVICES[name])}
-
-
-def test_the_image_has_the_health_check_that_the_file_runs() -> None:
-    assert (
-        f"COPY deploy/images/healthcheck.py {HEALTHCHECK}" in (places.CHECKOUT / "deploy/images/Dockerfile").read_text()
-    )
 
 
 def test_the_trial_knows_the_images_that_are_pulled() -> None:
