@@ -22,6 +22,7 @@ from lmerge.errors import LMergeError
 
 LOG: Final = places.RUN / "compose-trial.log"
 _PORTS: Final = ("LMERGE_PORT", "LMERGE_PORT_2", "LMERGE_KAFKA_PORT", "LMERGE_PROMETHEUS_PORT")
+_LABELS: Final = ("title", "description", "version", "revision", "vendor", "licenses")
 _OURS: Final = ("merge-1", "merge-2", "heartbeat-1", "heartbeat-2", "workload", "r1", "r2", "r3")
 
 
@@ -73,6 +74,7 @@ def _play(shell: Shell, stack: Stack, typed: str) -> None:
         stack.up()
     say(", ".join(shell.run("docker", "images", "--format", "{{.Repository}} {{.Size}}", "lmerge/*").splitlines()))
     _see_that_they_are_locked_up(stack)
+    _see_what_the_images_are(stack)
     with act("Prometheus is added: docker compose up -d --wait prometheus"):
         stack.up("prometheus")
         stack.wait(stack.targets_up, "all targets of Prometheus are up", seconds=60)
@@ -117,6 +119,17 @@ def _see_that_they_are_locked_up(stack: Stack) -> None:
         if not (is_so and host["Memory"] and host["NanoCpus"] and host["PidsLimit"]):
             raise StackError(f"{service} runs with more rights, or fewer limits, than docker-compose.yml gives it")
     say(f"{len(_OURS)} containers of ours run as nobody, read-only, without capabilities, with limits")
+
+
+def _see_what_the_images_are(stack: Stack) -> None:
+    """See that the image of the merge service has no JVM, and that both images carry their labels."""
+    stack.compose("exec", "-T", "merge-1", "sh", "-c", "! command -v java")
+    for service, title in (("merge-1", "lmerge/service"), ("r1", "lmerge/replica")):
+        config = stack.inspect(service)["Config"]
+        said = {name: config["Labels"].get(f"org.opencontainers.image.{name}") for name in _LABELS}
+        if said["title"] != title or config["Image"] != f"{title}:{said['version']}" or not all(said.values()):
+            raise StackError(f"the image of {service} is not labelled as what it is: {said}")
+    say("lmerge/service has no Java; both images are labelled")
 
 
 @contextmanager
