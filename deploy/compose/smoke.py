@@ -3,7 +3,7 @@
 It uses what every user has, the API and the consumer: all replicas are joined, final events come, they go on coming
 while the input that leads is paused over REST (if it is not the only one), and `lmerge certify` finds the merged topic
 right. The exit code is 0 if all of that is so. In a stack that is so old that Kafka has dropped the beginning of the
-merged topic, nobody can judge it from there: then the last step is left out, and it says so.
+merged topic, or of an input's, nobody can judge it from there: then the last step is left out, and it says so.
 """
 
 import subprocess
@@ -19,6 +19,7 @@ from lmerge.errors import LMergeError
 from lmerge.kafka import KafkaSettings, MergedReader, MissingTopic, Position, RetryError, TailReader, Watermarks
 from lmerge.process.api import Api, NotGranted, Unreachable
 from lmerge.process.kafka_options import kafka_options
+from services.cli.definition import resolve_merge
 from services.cli.options import api_options
 
 EVENTS: Final = 20
@@ -121,15 +122,19 @@ class Look:
         return int(self.wait(lambda: self._new_events(start), f"{EVENTS} new events are in {self.topic}", self.why_not))
 
     def is_whole(self) -> bool:
-        """Whether the merged topic still has its beginning, in every lane: only then can it be certified."""
-        return all(each.low == 0 for each in self._watermarks())
+        """Whether the merged topic and those it is judged by still have their beginning, in every lane.
+
+        What only the lost part of an input's topic bears out would look wrong.
+        """
+        judged_by = resolve_merge(self._kafka, self._merge).inputs
+        return all(each.low == 0 for topic in (self.topic, *judged_by) for each in self._watermarks(topic))
 
     def _ends(self) -> dict[int, Position]:
-        return {lane: Position(each.end) for lane, each in enumerate(self._watermarks())}
+        return {lane: Position(each.end) for lane, each in enumerate(self._watermarks(self.topic))}
 
-    def _watermarks(self) -> list[Watermarks]:
+    def _watermarks(self, topic: str) -> list[Watermarks]:
         with TailReader(self._kafka) as reader:
-            return [reader.watermarks(self.topic, lane) for lane in range(len(self._lanes()))]
+            return [reader.watermarks(topic, lane) for lane in range(len(self._lanes()))]
 
     def _new_events(self, start: dict[int, Position]) -> int:
         with MergedReader(self._kafka, self.topic, start=start, follow=False, accept_gap=True) as reader:

@@ -5,7 +5,7 @@ That it passes on a real stack is seen by tests/integration/test_compose.py; her
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 import pytest
@@ -14,9 +14,12 @@ from click.testing import CliRunner
 from deploy.compose import smoke
 from deploy.local import places, ports
 from lmerge.kafka import KafkaSettings, Watermarks
+from services.cli.definition import MergeTopics
 from services.merge.api.server import RestServer
 from services.merge.options import RestSettings
 from tests.support.rest import ADMIN, World
+
+TOO_OLD = "smoke: hot_items.merged is alive; too old to be judged from its beginning"
 
 
 def run(url: str, token: str) -> "subprocess.CompletedProcess[str]":
@@ -61,9 +64,9 @@ def test_who_has_no_token_is_refused(url: str) -> None:
 
 
 class Topic:
-    """Stands in for both readers: a merged topic that has grown by a window or two whenever it is read."""
+    """Stands in for both readers: topics begin somewhere, and the merged one has grown whenever it is read."""
 
-    lows: tuple[int, ...] = (0, 0)
+    lows: Mapping[str, tuple[int, ...]] = {}
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -75,8 +78,7 @@ class Topic:
         pass
 
     def watermarks(self, topic: str, lane: int) -> Watermarks:
-        assert topic == "hot_items.merged"
-        return Watermarks(self.lows[lane], 9_000)
+        return Watermarks(self.lows.get(topic, (0, 0))[lane], 9_000)
 
     def events(self) -> Iterator[object]:
         return iter(range(smoke.EVENTS))
@@ -90,21 +92,31 @@ def certified(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def certify(_: KafkaSettings, merge: str) -> None:
         merges.append(merge)
 
+    def resolve(_: KafkaSettings, merge: str) -> MergeTopics:
+        return MergeTopics(f"{merge}.merged", (f"{merge}.replica.r1", f"{merge}.replica.r2", f"{merge}.replica.gone"))
+
     monkeypatch.setattr(smoke, "TailReader", Topic)
     monkeypatch.setattr(smoke, "MergedReader", Topic)
     monkeypatch.setattr(smoke, "certify", certify)
+    monkeypatch.setattr(smoke, "resolve_merge", resolve)
     return merges
 
 
 @pytest.mark.parametrize(
     ("lows", "judged", "said"),
     [
-        ((0, 0), ["hot_items"], "smoke: hot_items.merged is right\n"),
-        ((0, 700), [], "smoke: hot_items.merged is alive; too old to be judged from its beginning"),
+        ({}, ["hot_items"], "smoke: hot_items.merged is right\n"),
+        ({"hot_items.merged": (0, 700)}, [], TOO_OLD),
+        ({"hot_items.replica.r2": (700, 0)}, [], TOO_OLD),
+        ({"hot_items.replica.gone": (700, 700)}, [], TOO_OLD),
     ],
 )
-def test_a_topic_whose_beginning_is_gone_is_alive_and_not_judged(
-    lows: tuple[int, ...], judged: list[str], said: str, certified: list[str], monkeypatch: pytest.MonkeyPatch
+def test_where_a_beginning_is_gone_the_topic_is_alive_and_not_judged(
+    lows: Mapping[str, tuple[int, ...]],
+    judged: list[str],
+    said: str,
+    certified: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Topic, "lows", lows)
     world = World()
