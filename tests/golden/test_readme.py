@@ -21,12 +21,15 @@ from lmerge.process.api import Api
 from replicas.loader import load_query
 from services.cli import certify
 from services.cli.__main__ import cli
+from tests.support.compose import read_file
 from tests.support.rest import World
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 EXPORTED = dict(re.findall(r"^export (\w+)=(.*)$", README, re.MULTILINE))
 COMMANDS = re.findall(r"^    (lmerge .*)$", README, re.MULTILINE)
+(SERVICE,) = set(re.findall(r"put `docker compose exec (\S+)` in front of `lmerge`", README))
+CONTAINER = {name: str(value) for name, value in read_file()["services"][SERVICE]["environment"].items()}
 
 
 def test_the_five_minutes_with_the_library_put_out_what_is_printed(tmp_path: Path) -> None:
@@ -68,9 +71,15 @@ class Reached(Exception):
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_line_needs_no_more_than_the_variables_that_are_exported(
-    line: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("given", [EXPORTED, CONTAINER], ids=["exported", "container"])
+def test_a_command_line_needs_no_more_than_the_variables_that_are_exported_or_in_the_container(
+    line: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    given = {**given}
+    if token := given.get("LMERGE_TOKEN_FILE"):
+        given["LMERGE_TOKEN_FILE"] = str(tmp_path / Path(token).name)
+        Path(given["LMERGE_TOKEN_FILE"]).write_text("admin admin some-token-of-this-test")
+
     def reach(*_: object, **__: object) -> None:
         raise Reached
 
@@ -78,18 +87,20 @@ def test_a_command_line_needs_no_more_than_the_variables_that_are_exported(
     monkeypatch.setattr(certify, "resolve_merge", reach)
     inherited: dict[str, str | None] = {name: None for name in os.environ if name.startswith(("LMERGE_", "KAFKA_"))}
     words = shlex.split(line, comments=True)[1:]
-    result = CliRunner().invoke(cli, words, env={**inherited, **EXPORTED})
+    result = CliRunner().invoke(cli, words, env={**inherited, **given})
     assert isinstance(result.exception, Reached), result.output
 
 
 def test_the_reader_of_the_readme_commits_every_hundred_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a reader that has the names and parameters of the real one, and a topic that ends."""
-    (snippet,) = re.findall(r"```python\n(from lmerge\.kafka import.*?)```", README, re.DOTALL)
+    (snippet,) = re.findall(r"```python\n(import os\n\nfrom lmerge\.kafka import.*?)```", README, re.DOTALL)
     reader = create_autospec(lmerge.kafka.MergedReader)
     opened = reader.return_value.__enter__.return_value = reader.return_value
     opened.events.return_value = iter([Event(b"{}", 1, 2)] * 250)
     monkeypatch.setattr(lmerge.kafka, "MergedReader", reader)
+    monkeypatch.setenv("LMERGE_BOOTSTRAP_SERVERS", "127.0.0.1:1234")
     exec(compile(snippet, "README.md", "exec"), {})  # noqa: S102
+    assert reader.call_args.args[0].bootstrap_servers == "127.0.0.1:1234"
     assert opened.commit.call_count == 2
 
 
