@@ -3,7 +3,8 @@
 from grafana_foundation_sdk.builders import dashboard as build
 
 from deploy.grafana.frame import feed_choice, frame, replica_choice
-from deploy.grafana.panels import BOTTOM, Column, Q, lines, number, rows
+from deploy.grafana.limits import limit
+from deploy.grafana.panels import BEHIND, BOTTOM, Column, Q, Shown, lines, number, rows, states
 
 _FEED = 'feed="$feed"'
 _REPLICA = 'merge="$merge", replica=~"$replica"'
@@ -44,7 +45,7 @@ def _numbers(made: build.Dashboard) -> None:
             "How old it is. One comes at least every 60 s, also while no rows do.",
             "s",
             Q(f"min(feed:lmerge_feed_heartbeat_age_seconds:min{{{_FEED}}})", "age"),
-            limits={BOTTOM: "green", 60: "orange", 90: "red"},
+            limits={BOTTOM: "green", 60: "orange", limit("heartbeat_age_seconds"): "red"},
             width=6,
         )
     )
@@ -54,7 +55,7 @@ def _numbers(made: build.Dashboard) -> None:
             "The share of rows of the last 10 minutes that do not count, of the worst source.",
             "percentunit",
             Q(f"max(feed_source:lmerge_feed_rows_left_out:ratio10m{{{_FEED}}})", "share"),
-            limits={BOTTOM: "green", 0.001: "orange", 0.01: "red"},
+            limits={BOTTOM: "green", 0.001: "orange", limit("left_out_ratio"): "red"},
             width=6,
         )
     )
@@ -137,9 +138,11 @@ def _source_rows(made: build.Dashboard) -> None:
         lines(
             "Rows left out per second",
             "Rows that do not count, by reason. late: below what was promised; late_after_idle: only because of "
-            "idle_ms; early: ahead of the wall clock; unreadable: no timestamp.",
+            "idle_ms; early: ahead of the wall clock; unreadable: no timestamp. Copies not whole: no room "
+            "for them in the topic of late rows.",
             "rowsps",
             Q(f"feed_source_reason:lmerge_feed_rows_left_out:rate1m{{{_FEED}}}", "{{source}} {{reason}}"),
+            Q(f"sum(rate(lmerge_feed_copies_not_whole_total{{{_FEED}}}[$__rate_interval]))", "copies not whole"),
             width=8,
         )
     )
@@ -159,7 +162,7 @@ def _replicas(made: build.Dashboard) -> None:
     made.with_panel(
         rows(
             "Replicas",
-            "One row a replica. Batch age: since the process saw its last batch committed.",
+            "One row a replica that answers. Batch age: since the process saw its last batch committed.",
             ("replica",),
             [
                 Column("incarnation", f"max by (replica) (lmerge_replica_incarnation{{{_REPLICA}}})", "none"),
@@ -174,7 +177,18 @@ def _replicas(made: build.Dashboard) -> None:
                 Column("malformed", f"sum by (replica) (lmerge_replica_malformed_rows_total{{{_REPLICA}}})", "short"),
                 Column("dropped", f"sum by (replica) (lmerge_replica_dropped_rows_total{{{_REPLICA}}})", "short"),
             ],
+            width=16,
             height=6,
+        )
+    )
+    made.with_panel(
+        states(
+            "Processes that answer",
+            "Whether Prometheus reaches each replica's process, of all merges. One that was killed stays here while it "
+            "is listed, and has no row in the table. No bar: it is not listed.",
+            Q('max by (instance) (up{job="replica"})', "{{instance}}"),
+            {0: Shown("no answer", "red"), 1: Shown("answers", "green")},
+            width=8,
         )
     )
 
@@ -204,6 +218,7 @@ def _sparks(made: build.Dashboard) -> None:
                 f"(scalar({_TAU}) - max by (replica) (lmerge_replica_stable_milliseconds{{{_REPLICA}}})) / 1000",
                 "{{replica}}",
             ),
+            limits=BEHIND,
             width=6,
         )
     )

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as build
 
 from deploy.grafana.frame import STATES, frame, input_choice
-from deploy.grafana.panels import BOTTOM, Column, Q, lines, number, rows, states
+from deploy.grafana.panels import BEHIND, BOTTOM, Column, Q, lines, number, rows, states
 
 _ALL = 'merge="$merge", input=~"$input"'
 
@@ -77,7 +77,7 @@ def _each(made: build.Dashboard) -> build.Dashboard:
                 "How far its stable is behind the merged one, in application time. The leader has 0.",
                 "s",
                 Q(f"lmerge_input_lag_milliseconds{{{_ALL}}} / 1000", "lane {{lane}}"),
-                limits={BOTTOM: "green", 60: "orange", 300: "red"},
+                limits=BEHIND,
                 width=5,
                 height=5,
             )

@@ -3,6 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as build
 
 from deploy.grafana.frame import frame
+from deploy.grafana.limits import limit
 from deploy.grafana.panels import BOTTOM, Q, Shown, lines, states
 
 _MERGE = 'merge="$merge"'
@@ -139,6 +140,7 @@ def _lanes(made: build.Dashboard) -> None:
             "when it is half of that.",
             "s",
             Q(f"max by (lane) (lmerge_safe_point_age_seconds{{{_MERGE}}})", "lane {{lane}}"),
+            limits={BOTTOM: "green", limit("retention_seconds") / 4: "orange", limit("retention_seconds") / 2: "red"},
             width=8,
             height=6,
         )

@@ -3,10 +3,15 @@
 from grafana_foundation_sdk.builders import dashboard as build
 
 from deploy.grafana.frame import STATES, feed_choice, frame
-from deploy.grafana.panels import BOTTOM, Column, Q, Shown, lines, number, rows, states
+from deploy.grafana.panels import BEHIND, BOTTOM, SCREEN, Column, Q, Shown, lines, number, rows, states
 
 _TAU = 'max(lmerge_feed_tau_milliseconds{feed="$feed"})'
 _MERGED = 'min(merge:lmerge_stable_milliseconds:min{merge="$merge"})'
+
+_NUMBERS = 3
+_STATES = 6
+_LINES = SCREEN - _NUMBERS - _STATES
+"""Rows of the panels, from top to bottom: together one screen."""
 
 _ALERT = ("alertname", "severity", "merge", "input", "lane", "feed", "source", "job", "instance")
 """What tells one alert from another: every label that an alert of ours may have."""
@@ -36,6 +41,7 @@ def _alive(made: build.Dashboard) -> build.Dashboard:
                 words={-1: Shown("no owner", "red"), 0: Shown("stalled", "red"), 1: Shown("runs", "green")},
                 limits={BOTTOM: "red", 1: "green"},
                 nothing="not begun",
+                height=_NUMBERS,
             )
         )
         .with_panel(
@@ -46,6 +52,7 @@ def _alive(made: build.Dashboard) -> build.Dashboard:
                 "none",
                 Q('min(merge:lmerge_inputs_may_die:min{merge="$merge"})', "inputs"),
                 limits={BOTTOM: "red", 0: "orange", 1: "green"},
+                height=_NUMBERS,
             )
         )
         .with_panel(
@@ -58,6 +65,7 @@ def _alive(made: build.Dashboard) -> build.Dashboard:
                 limits={BOTTOM: "blue"},
                 nothing="nobody",
                 name_only=True,
+                height=_NUMBERS,
             )
         )
     )
@@ -74,6 +82,7 @@ def _right(made: build.Dashboard) -> build.Dashboard:
                 "none",
                 Q('round(max(merge:lmerge_contradictions:increase10m{merge="$merge"}))', "events"),
                 limits={BOTTOM: "green", 1: "red"},
+                height=_NUMBERS,
             )
         )
         .with_panel(
@@ -83,7 +92,8 @@ def _right(made: build.Dashboard) -> build.Dashboard:
                 "window is normal; growing is not.",
                 "s",
                 Q(f"({_TAU} - {_MERGED}) / 1000", "merged topic"),
-                limits={BOTTOM: "green", 60: "orange", 300: "red"},
+                limits=BEHIND,
+                height=_NUMBERS,
             )
         )
         .with_panel(
@@ -93,6 +103,7 @@ def _right(made: build.Dashboard) -> build.Dashboard:
                 "s",
                 Q('max(merge:lmerge_merge_latency_seconds:p99_1m{merge="$merge"})', "p99"),
                 limits={BOTTOM: "green", 0.2: "orange", 1: "red"},
+                height=_NUMBERS,
             )
         )
         .with_panel(
@@ -102,22 +113,24 @@ def _right(made: build.Dashboard) -> build.Dashboard:
                 "eps",
                 Q('sum(merge_kind:lmerge_elements_out:rate1m{merge="$merge"})', "elements"),
                 limits={BOTTOM: "red", 0.001: "green"},
+                height=_NUMBERS,
             )
         )
         .with_panel(
             number(
                 "Alerts",
-                "How many alerts fire now; the table below names them.",
+                "How many alerts fire now; the table beside the states names them.",
                 "none",
                 Q('count(ALERTS{alertstate="firing"}) or vector(0)', "alerts"),
                 limits={BOTTOM: "green", 1: "red"},
+                height=_NUMBERS,
             )
         )
     )
 
 
 def _who(made: build.Dashboard) -> build.Dashboard:
-    """Add who leads, who is silent and how many may die, over time."""
+    """Add who leads and who is silent over time, and which alerts fire."""
     return made.with_panel(
         states(
             "State of each input",
@@ -125,25 +138,23 @@ def _who(made: build.Dashboard) -> build.Dashboard:
             "later; its input stays until it is detached.",
             Q('merge_input:lmerge_input_state:max{merge="$merge"}', "{{input}}"),
             STATES,
-            width=16,
+            width=13,
+            height=_STATES,
         )
     ).with_panel(
-        lines(
-            "Inputs that may die",
-            "The same number as above, over time. Red below 0: the output stands still.",
-            "none",
-            Q('min(merge:lmerge_inputs_may_die:min{merge="$merge"})', "may die"),
-            limits={BOTTOM: "red", 0: "orange", 1: "green"},
-            width=8,
-            height=6,
-            least=-1,
-            steps=True,
+        rows(
+            "Alerts that fire",
+            "Each has a runbook in docs/operations.md.",
+            _ALERT,
+            [Column("number", f'sum by ({", ".join(_ALERT)}) (ALERTS{{alertstate="firing"}})', "none")],
+            width=11,
+            height=_STATES,
         )
     )
 
 
 def _how_far(made: build.Dashboard) -> build.Dashboard:
-    """Add how far the inputs and the output are, and which alerts fire."""
+    """Add how far the inputs and the output are, and how many inputs may die, over time."""
     inputs = 'min by (input) (lmerge_input_stable_milliseconds{merge="$merge"})'
     return (
         made.with_panel(
@@ -154,7 +165,9 @@ def _how_far(made: build.Dashboard) -> build.Dashboard:
                 "s",
                 Q(f"(scalar({_TAU}) - {inputs}) / 1000", "{{input}}"),
                 Q(f"({_TAU} - {_MERGED}) / 1000", "merged topic"),
-                height=8,
+                limits=BEHIND,
+                width=10,
+                height=_LINES,
             )
         )
         .with_panel(
@@ -163,16 +176,21 @@ def _how_far(made: build.Dashboard) -> build.Dashboard:
                 "What consumers get. Many adjusts: inputs revise much, or the policy is eager.",
                 "eps",
                 Q('merge_kind:lmerge_elements_out:rate1m{merge="$merge"}', "{{kind}}"),
-                height=8,
+                width=7,
+                height=_LINES,
             )
         )
         .with_panel(
-            rows(
-                "Alerts that fire",
-                "Each has a runbook in docs/operations.md.",
-                _ALERT,
-                [Column("number", f'sum by ({", ".join(_ALERT)}) (ALERTS{{alertstate="firing"}})', "none")],
-                height=5,
+            lines(
+                "Inputs that may die",
+                "The same number as above, over time. Red below 0: the output stands still.",
+                "none",
+                Q('min(merge:lmerge_inputs_may_die:min{merge="$merge"})', "may die"),
+                limits={BOTTOM: "red", 0: "orange", 1: "green"},
+                width=7,
+                height=_LINES,
+                least=-1,
+                steps=True,
             )
         )
     )

@@ -1,6 +1,6 @@
 """The kinds of panels that our dashboards are made of, all alike: a title, a description, a unit, limits in colour.
 
-Sizes are in Grafana's grid: 24 columns, rows of 30 pixels. A laptop shows some 18 rows at once.
+Sizes are in Grafana's grid: 24 columns, rows of 30 pixels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,22 @@ from grafana_foundation_sdk.models import common as options
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from deploy.grafana.limits import limit
+
 DATASOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="lmerge-prometheus")
 """As in `provisioning/datasources`."""
+
+SCREEN: Final = 18
+"""Rows that a laptop shows at once, more or less."""
 
 Limits = Mapping[float, str]
 """From which value on which colour; the smallest key is the bottom."""
 
 BOTTOM: Final = float("-inf")
 NO_LIMITS: Final[Limits] = {BOTTOM: "green"}
+
+BEHIND: Final[Limits] = {BOTTOM: "green", 60: "orange", limit("lag_seconds"): "red"}
+"""Of how far something is behind, in seconds of application time."""
 
 BLIND: Final = "#8e8e8e"
 """Grey: nothing is known. Without it Grafana shows the colour of the bottom, which is often the good one."""
@@ -60,6 +68,7 @@ def number(
     nothing: str = "no answer",
     name_only: bool = False,
     width: int = 3,
+    height: int = 4,
 ) -> stat.Panel:
     """Return a panel with one large number, word or name, coloured by its limits.
 
@@ -73,6 +82,7 @@ def number(
         nothing: what to write, on grey, where there is no answer.
         name_only: write what the answer is called, not its value.
         width: columns.
+        height: rows.
     """
     return (
         stat.Panel()
@@ -89,7 +99,7 @@ def number(
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]).values(False))
         .with_target(_ask(question, "A").instant())  # of a range it would show who led a while ago too
         .span(width)
-        .height(4)
+        .height(height)
     )
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from deploy.grafana.ask import substitute
 from deploy.grafana.generate import DASHBOARDS, generate
-from deploy.grafana.panels import BLIND
+from deploy.grafana.limits import limit
+from deploy.grafana.panels import BLIND, SCREEN
 from tests.support.observability import (
     GRAFANA,
     OWN,
@@ -67,6 +68,63 @@ def test_every_panel_says_what_it_is(dashboard: Any) -> None:
             if each["id"] == "unit"
         ]
         assert set(units) <= UNITS, panel["title"]
+
+
+def test_the_overview_is_one_screen_of_a_laptop() -> None:
+    """With its alerts: who has to scroll does not see them."""
+    places = [panel["gridPos"] for panel in ALL["overview.json"]["panels"]]
+    assert max(place["y"] + place["h"] for place in places) <= SCREEN
+
+
+@pytest.mark.parametrize(
+    ("file", "title", "value"),
+    [
+        ("overview.json", "Behind the feed", limit("lag_seconds")),
+        ("overview.json", "Behind the feed, each input and the merged topic", limit("lag_seconds")),
+        ("inputs.json", "Lag", limit("lag_seconds")),
+        ("feeds.json", "Written behind the promise", limit("lag_seconds")),
+        ("feeds.json", "Last heartbeat", limit("heartbeat_age_seconds")),
+        ("feeds.json", "Rows left out", limit("left_out_ratio")),
+        ("internals.json", "Safe point age", limit("retention_seconds") * 0.5),
+    ],
+)
+def test_a_panel_is_red_from_where_its_alert_fires(file: str, title: str, value: float) -> None:
+    (panel,) = [panel for panel in panels(ALL[file]) if panel["title"] == title]
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [step["color"] for step in steps] == ["green", "orange", "red"]
+    assert steps[-1]["value"] == value
+    if panel["type"] == "timeseries":
+        assert panel["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"]["mode"] == "dashed"
+
+
+LIMITED = {
+    "overview.json": {
+        *("Merged output", "Inputs that may die", "Contradictions", "Latency, p99", "Elements out", "Alerts"),
+    },
+    "internals.json": {
+        *("Merge latency", "Commit", "Output gap", "Processor", "Begun anew, in 5 minutes"),
+        "Longest take-over since the processes began",
+    },
+    "feeds.json": {"Owners", "Idle partitions", "Commit of a heartbeat", "Batch, p95"},
+}
+"""Further panels whose colour says whether it is well."""
+
+
+@pytest.mark.parametrize("file", LIMITED)
+def test_a_panel_that_says_whether_it_is_well_has_a_limit(file: str) -> None:
+    shown = [panel for panel in panels(ALL[file]) if panel["title"] in LIMITED[file]]
+    assert {panel["title"] for panel in shown} == LIMITED[file]
+    for panel in shown:
+        assert len(panel["fieldConfig"]["defaults"]["thresholds"]["steps"]) > 1, panel["title"]
+
+
+def test_a_replica_that_does_not_answer_is_shown() -> None:
+    """Its own metrics are gone, and its row of the table with them: only Prometheus knows of it."""
+    (panel,) = [panel for panel in panels(ALL["feeds.json"]) if panel["title"] == "Processes that answer"]
+    (target,) = panel["targets"]
+    assert target["expr"] == 'max by (instance) (up{job="replica"})'
+    (words,) = panel["fieldConfig"]["defaults"]["mappings"]
+    assert words["options"]["0"]["color"] == "red"
 
 
 @every_dashboard
