@@ -132,6 +132,47 @@ def test_lanes_move_between_two_processes(settings: KafkaSettings, seed: int, *,
         world.end()
 
 
+def test_attach_and_detach_move_no_lane(settings: KafkaSettings) -> None:
+    """Lanes are shared by the merged topic alone: which inputs there are is nothing to the group."""
+    with several(settings, 2) as services:
+        merge = KafkaMerge(settings, services[0], partitions=2)  # each process gets one
+        merge.make_topics("r1", "r2")
+        for name in ("r1", "r2"):
+            for partition in range(merge.partitions):
+                append(settings, merge.topic(name), [stb(10)], partition)
+        merge.attach("r1")
+        wait_for_owner(merge, *services)
+        owned = owners(merge)
+        taken = [take_overs(service, merge) for service in services]
+        assert sum(taken) >= merge.partitions
+        for round_ in range(5):
+            merge.service = services[round_ % 2]
+            merge.attach("r2")
+            merge.wait(lambda: joined_lanes(merge, "r2") == merge.partitions, "r2 is joined in all lanes")
+            merge.detach("r2")
+            merge.wait(lambda: all("r2" not in lane["inputs"] for lane in merge.lanes()), "r2 is gone")
+        for partition in range(merge.partitions):
+            append(settings, merge.topic("r1"), [stb(20)], partition)
+        merge.wait_for_stable(20)
+        assert owners(merge) == owned
+        assert [take_overs(service, merge) for service in services] == taken
+
+
+def owners(merge: KafkaMerge) -> list[str]:
+    """Return by which process each lane was committed last."""
+    return [lane["owner"] for lane in merge.lanes()]
+
+
+def joined_lanes(merge: KafkaMerge, name: str) -> int:
+    """Return in how many lanes an input is joined."""
+    return sum(lane["inputs"].get(name, {}).get("membership") == "joined" for lane in merge.lanes())
+
+
+def take_overs(service: Service, merge: KafkaMerge) -> float:
+    """Return how many lanes of a merge a process has taken over, by its metrics."""
+    return metric(service, f'lmerge_recovery_seconds_count{{merge="{merge.name}"}}')
+
+
 def play(world: KafkaWorld) -> None:
     """Let the inputs do something."""
     for _ in range(3):
@@ -178,8 +219,13 @@ def has_failed(service: Service, merge: KafkaMerge, event: str) -> bool:
 
 def failures(service: Service, merge: KafkaMerge, event: str) -> float:
     """Return how often a process had to begin something anew, by its metrics: it is there, as 0, from the start."""
+    return metric(service, f'lmerge_failures_total{{event="{event}",merge="{merge.name}"}}')
+
+
+def metric(service: Service, series: str) -> float:
+    """Return the value of a series that a process shows."""
     _, metrics = service.call("GET", "/metrics")
-    start = f'lmerge_failures_total{{event="{event}",merge="{merge.name}"}} '
+    start = f"{series} "
     return next(float(line.removeprefix(start)) for line in str(metrics).splitlines() if line.startswith(start))
 
 
@@ -314,6 +360,4 @@ def last(reader: TailReader, merge: KafkaMerge) -> Element:
 
 def recovery_seconds(service: Service, merge: KafkaMerge) -> float:
     """Return how long a process took to take the lanes of a merge over, by its metrics."""
-    _, metrics = service.call("GET", "/metrics")
-    start = f'lmerge_recovery_seconds_sum{{merge="{merge.name}"}}'
-    return next(float(line.split()[-1]) for line in str(metrics).splitlines() if line.startswith(start))
+    return metric(service, f'lmerge_recovery_seconds_sum{{merge="{merge.name}"}}')
