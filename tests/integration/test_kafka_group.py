@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -28,6 +29,7 @@ from lmerge.kafka import (
     TopicSpec,
     TransactionalWriter,
 )
+from tests.integration.conftest import Figure
 from tests.support.kafka import numbered, wait_until
 
 VICTIM = """
@@ -102,12 +104,10 @@ def test_members_share_and_one_that_closes_leaves_all_to_the_other_at_once(
         wait_for_shares(first, seconds=9)  # the next heartbeat comes within 3 s
 
 
-def test_a_killed_member_loses_its_share_to_the_survivor(settings: KafkaSettings, group: str, topic: str) -> None:
-    command = [sys.executable, "-c", VICTIM, settings.bootstrap_servers, group, topic]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim,
-        GroupMember(settings, group) as survivor,
-    ):
+def survive(settings: KafkaSettings, survivor: GroupMember, topic: str) -> float:
+    """Let another member be killed that has half of a topic; return how long the survivor waits for all of it."""
+    command = [sys.executable, "-c", VICTIM, settings.bootstrap_servers, survivor.group, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
         try:
             assert victim.stdout is not None
             assert int(victim.stdout.readline()) > 0
@@ -115,8 +115,15 @@ def test_a_killed_member_loses_its_share_to_the_survivor(settings: KafkaSettings
             wait_for_shares(survivor, count=2)
         finally:
             victim.kill()
-        wait_for_shares(survivor, seconds=10)
+        killed = time.monotonic()
+        wait_for_shares(survivor, seconds=15)
         assert survivor.owned == every(topic)
+        return time.monotonic() - killed
+
+
+def test_a_killed_member_loses_its_share_to_the_survivor(settings: KafkaSettings, group: str, topic: str) -> None:
+    with GroupMember(settings, group) as survivor:
+        assert survive(settings, survivor, topic) < 10
 
 
 def test_the_subscription_changes_while_it_runs(settings: KafkaSettings, group: str, topic: str) -> None:
@@ -180,6 +187,17 @@ def test_a_broker_with_default_minima_gets_the_classic_protocol(strict: LocalSta
             second.subscribe([topic])
             wait_for_shares(first, second)
         wait_for_shares(first)
+
+
+def test_a_killed_member_of_the_classic_protocol_loses_its_share_too(
+    strict: LocalStack, group: str, figure: Figure
+) -> None:
+    """Its session is the shortest that a broker with default settings allows."""
+    settings = KafkaSettings(strict.bootstrap_servers)
+    with GroupMember(settings, group) as survivor:
+        seconds = survive(settings, survivor, make_topic(settings))
+        assert survivor.protocol is Protocol.CLASSIC
+    figure(f"classic protocol: {seconds:.1f} s from SIGKILL until the survivor owns all")
 
 
 def test_a_group_that_is_forbidden_is_named(strict: LocalStack) -> None:
