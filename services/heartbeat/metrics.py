@@ -47,6 +47,7 @@ class Metrics(Collector):
         self.registry.register(self)
         self.rows = self._counter("rows", "Rows read, in committed heartbeats.", "source")
         self.left_out = self._counter("rows_left_out", "Rows that do not count, by reason.", "source", "reason")
+        self.copies_not_whole = self._counter("copies_not_whole", "Rows that were not copied as a whole: no room.")
         self.unsafe_moves = self._counter("unsafe_moves", "Heartbeats whose tau an unsafe rule has moved.", "rule")
         self.take_overs = self._counter("take_overs", "How often this process became the owner.")
         self.failures = self._counter("failures", "What ended an ownership before its time, by event.", "event")
@@ -60,6 +61,7 @@ class Metrics(Collector):
 
         # Shown as 0 from the start, so that the first one is seen as a change.
         self.take_overs.labels(feed)
+        self.copies_not_whole.labels(feed)
         for event in ("fenced", "taking_over_again"):
             self.failures.labels(feed, event)
         for rule in get_args(UnsafeRule):
@@ -76,6 +78,10 @@ class Metrics(Collector):
                 self.left_out.labels(self._feed, topic, reason).inc(number)
         for rule in cut.unsafe:
             self.unsafe_moves.labels(self._feed, rule).inc()
+
+    def not_copied(self, rows: int) -> None:
+        """Count rows of which not all is in the late topic."""
+        self.copies_not_whole.labels(self._feed).inc(rows)
 
     def failed(self, event: str) -> None:
         """Count an ownership that ended before its time."""

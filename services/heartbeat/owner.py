@@ -11,13 +11,21 @@ from typing import Final
 import msgspec
 
 from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, Row, read_timestamp
-from lmerge.kafka import PartitionReader, Record, RetryError, TopicAdmin, TransactionalWriter
+from lmerge.kafka import (
+    MissingTopic,
+    PartitionReader,
+    Record,
+    RecordsGone,
+    RetryError,
+    TopicAdmin,
+    TransactionalWriter,
+)
 from services.clock import now_ms
 from services.heartbeat.ends import AskedEnds
 from services.heartbeat.ledger import Ledger
 from services.heartbeat.left_out import LeftOutRows
 from services.heartbeat.metrics import FeedState, Metrics
-from services.heartbeat.topics import FeedTopics, look, require_feed
+from services.heartbeat.topics import Absence, FeedTopics, look, require_feed
 from services.log import log
 
 REFRESH_SECONDS: Final = 1.0
@@ -48,6 +56,7 @@ class FeedOwner:
         last: the last heartbeat.
         topics: the topics as they are.
         pace: how often to write.
+        left_out: collects the rows that do not count; it is new.
         ledger: adds up what became of the rows.
         metrics: shows how far the feed is.
     """
@@ -62,6 +71,7 @@ class FeedOwner:
         last: Heartbeat,
         topics: FeedTopics,
         pace: Pace,
+        left_out: LeftOutRows,
         ledger: Ledger,
         metrics: Metrics,
     ) -> None:
@@ -73,7 +83,8 @@ class FeedOwner:
         self._ledger = ledger
         self._metrics = metrics
         self._sources = {source.topic: source for source in definition.sources}
-        self._left_out = LeftOutRows(definition.name, copies=definition.copy_left_out)
+        self._left_out = left_out
+        self._absence = Absence()
         self._maker = CutMaker(definition, last, at_ms=_steady_ms())
         # Ends that are not reached yet, and when ends were asked for last.
         self._asked: AskedEnds | None = None
@@ -93,7 +104,7 @@ class FeedOwner:
             RebuildError: a write failed, or nobody knows; take over again.
             StopError: a topic is missing, rows are gone before they were read, or the broker refuses.
         """
-        self._take(self._reader.poll(max(0.0, min(self._seconds_left(), LONGEST_WAIT))))
+        self._take(self._read())
         if self._definition.needs_ends:
             self._catch_up()
         if self._seconds_left() <= 0:
@@ -121,6 +132,14 @@ class FeedOwner:
             )
         self._reported = last
 
+    def _read(self) -> list[Record]:
+        try:
+            return self._reader.poll(max(0.0, min(self._seconds_left(), LONGEST_WAIT)))
+        except RecordsGone:
+            # A topic that was made anew lacks them too, and is to be told from one that retention has shortened.
+            self._require_same(look(self._admin, self._definition))
+            raise
+
     def _take(self, records: list[Record]) -> None:
         rows = (
             Row(r.topic, r.partition, r.offset, read_timestamp(self._sources[r.topic], r.value, r.timestamp))
@@ -138,7 +157,7 @@ class FeedOwner:
             self._asked_at = time.monotonic()
             try:
                 self._asked = AskedEnds(at_ms, self._admin.committed_ends(self._maker.positions))
-            except RetryError as error:
+            except (RetryError, MissingTopic) as error:  # whether a topic is missing is for `_refresh` to say
                 log("warning", "cannot ask for the ends", feed=self._definition.name, error=str(error))
         if self._asked is not None and self._asked.tell(self._maker, self._reader.ended):
             self._asked = None
@@ -156,7 +175,7 @@ class FeedOwner:
             self._left_out.write(self._writer, self._definition.late_topic, n=cut.heartbeat.n)
             self._writer.write(self._definition.heartbeats_topic, 0, [(None, cut.heartbeat.encode())])
         self._ledger.committed()
-        self._left_out.written()
+        self._metrics.not_copied(self._left_out.written())
         self._written_at = time.monotonic()
         self._metrics.committed(self._written_at - begun)
         self._show()
@@ -164,12 +183,15 @@ class FeedOwner:
     def _refresh(self) -> None:
         self._refreshed_at = time.monotonic()
         try:
-            topics = look(self._admin, self._definition)
+            topics = self._absence.watch(lambda: look(self._admin, self._definition))
         except RetryError as error:
             log("warning", "cannot look at the topics", feed=self._definition.name, error=str(error))
             return
-        require_feed(self._definition, expected=self._maker.last.feed, found=topics.feed_id)
+        self._require_same(topics)
         self._grow(topics)
+
+    def _require_same(self, topics: FeedTopics) -> None:
+        require_feed(self._definition, expected=self._maker.last.feed, found=topics.feed_id)
 
     def _grow(self, topics: FeedTopics) -> None:
         for topic, partitions in topics.partitions.items():

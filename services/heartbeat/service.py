@@ -24,10 +24,11 @@ from lmerge.kafka import (
 from lmerge.kafka.group import SESSION_MS
 from lmerge.process.probes import Readiness
 from services.heartbeat.ledger import Ledger
+from services.heartbeat.left_out import LeftOutRows
 from services.heartbeat.metrics import Metrics
 from services.heartbeat.owner import LONGEST_WAIT, FeedOwner, Pace
 from services.heartbeat.takeover import Start, take_over
-from services.heartbeat.topics import FeedTopics, prepare
+from services.heartbeat.topics import Absence, FeedTopics, prepare
 from services.log import log
 
 _RETRY_SECONDS: Final = 0.2
@@ -77,6 +78,7 @@ class HeartbeatService:
         self._metrics = metrics
         self._stop = stop
         self._admin = TopicAdmin(settings)
+        self._absence = Absence()
         self._ledger = Ledger(definition, metrics)
         self._readiness = Readiness(is_ready=False, status="starting")
 
@@ -109,11 +111,14 @@ class HeartbeatService:
         """Look at the topics, so that a standby too is refused at once; None if told to stop before that."""
         while not self._stop.is_set():
             try:
-                return prepare(self._admin, self._definition, create=self._create)
+                return self._prepare()
             except RetryError as error:
-                log("warning", "no broker yet", feed=self._definition.name, error=str(error))
+                log("warning", "cannot look at the topics", feed=self._definition.name, error=str(error))
                 self._stop.wait(_RETRY_SECONDS)
         return None
+
+    def _prepare(self) -> FeedTopics:
+        return self._absence.watch(lambda: prepare(self._admin, self._definition, create=self._create))
 
     def _stand_by(self) -> None:
         self._metrics.state = None
@@ -134,7 +139,7 @@ class HeartbeatService:
 
     def _own(self, member: GroupMember) -> None:
         definition = self._definition
-        topics = prepare(self._admin, definition, create=self._create)
+        topics = self._prepare()
         if topics.retention_is_short:
             log("warning", "heartbeats expire before the rows of a source", topic=definition.heartbeats_topic)
         transactional_id = f"{definition.name}/heartbeat"
@@ -151,6 +156,9 @@ class HeartbeatService:
                 last=last,
                 topics=topics,
                 pace=self._pace,
+                left_out=LeftOutRows(
+                    definition.name, copy_bytes=min(topics.copy_bytes, self._settings.max_message_bytes)
+                ),
                 ledger=self._ledger,
                 metrics=self._metrics,
             )

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints f
 )
 
 from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec, TransactionalWriter
+from services.heartbeat.topics import MISSING_LOOKS
 from tests.support.heartbeat import DISORDER_MS, T0, Feed, HeartbeatProcess, rows_that_count
 from tests.support.kafka import committed, delete_before, wait_until
 
@@ -37,6 +38,15 @@ def metric(service: HeartbeatProcess, name: str) -> float:
     with urllib.request.urlopen(f"{url_of(service)}/metrics", timeout=5) as answer:  # noqa: S310  # our own
         lines = answer.read().decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def set_config(settings: KafkaSettings, topic: str, name: str, value: str) -> None:
+    """Change a setting of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 2})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
 
 
 def test_a_bound_moves_a_silent_partition_after_all_was_read_up_to_its_end(feed: Feed) -> None:
@@ -134,11 +144,7 @@ def test_a_source_that_becomes_compacted_ends_the_service(feed: Feed) -> None:
     service = feed.start()
     feed.write(0, 0)
     feed.wait_for(lambda beat: beat.max_ts == T0, "it runs")
-    policy = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, feed.topic, incremental_configs=[policy])
-    admin = AdminClient({"bootstrap.servers": feed.settings.bootstrap_servers, "log_level": 2})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+    set_config(feed.settings, feed.topic, "cleanup.policy", "compact")
     assert service.wait() == 2
     assert "has cleanup.policy=compact" in service.lines[-1]["error"]
 
@@ -150,10 +156,60 @@ def test_a_source_that_is_made_anew_ends_the_feed(feed: Feed) -> None:
     admin = TopicAdmin(feed.settings)
     admin.delete(feed.topic)
     admin.ensure(TopicSpec(feed.topic, partitions=2))
-    assert service.wait() in {1, 2}  # gone, or another one: what it met first
+    assert service.wait() == 2
+    assert "a topic was made anew" in service.lines[-1]["error"]
     again = feed.start()
     assert again.wait() == 2
     assert "a topic was made anew" in again.lines[-1]["error"]
+
+
+def test_a_source_that_is_deleted_ends_the_feed(feed: Feed) -> None:
+    service = feed.start()
+    feed.write(0, 0)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "it runs")
+    TopicAdmin(feed.settings).delete(feed.topic)
+    assert service.wait() == 2
+    assert "it was deleted; the feed has ended" in service.lines[-1]["error"]
+    assert service.events().count("cannot look at the topics") == MISSING_LOOKS - 1
+
+
+def write_large(feed: Feed, *sizes: int) -> None:
+    """Write rows of these sizes that cannot be read, in one transaction, and then one that can."""
+    with TransactionalWriter(feed.settings, f"{feed.topic}/large") as writer:
+        writer.fence()
+        with writer.transaction():
+            writer.write(feed.topic, 0, [(b"key", b"x" * size) for size in sizes])
+            writer.write(feed.topic, 0, [(None, b'{"ts":%d}' % T0)])
+
+
+def test_a_row_of_the_largest_size_is_copied_with_its_headers(feed: Feed) -> None:
+    """The source takes three times what topics take by default."""
+    limit = 3_000_000
+    set_config(feed.settings, feed.topic, "max.message.bytes", str(limit))
+    feed.define(feed="copy_left_out = true")
+    feed.start()
+    size = limit - 90  # what is left are the frames of a batch and a record
+    write_large(feed, size)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "it goes on")
+    (copy,) = committed(feed.settings, f"{feed.name}.late")
+    assert (copy.key, copy.value, dict(copy.headers)["lmerge-reason"]) == (b"key", b"x" * size, b"unreadable")
+
+
+def test_copies_that_do_not_fit_end_nothing(feed: Feed) -> None:
+    """The topic of the copies was there before, and takes less than a batch."""
+    late = f"{feed.name}.late"
+    TopicAdmin(feed.settings).ensure(TopicSpec(late, partitions=1, config={"max.message.bytes": "100000"}))
+    feed.define(feed="copy_left_out = true")
+    service = feed.start("--port", "0")
+    write_large(feed, 60_000, 60_000, 150_000)
+    feed.wait_for(lambda beat: beat.max_ts == T0, "it goes on")
+    copies = committed(feed.settings, late)
+    assert [len(copy.value or b"") for copy in copies] == [60_000, 0, 0]
+    assert [dict(copy.headers)["lmerge-offset"] for copy in copies] == [b"0", b"1", b"2"]
+    assert 150_000 < int(dict(copies[2].headers)["lmerge-omitted"] or b"") < 151_000
+    wait_until(lambda: metric(service, "lmerge_feed_copies_not_whole_total") == 2, "they are counted")
+    assert service.events().count("feed taken over") == 1
+    assert "a copy does not fit" in service.events()
 
 
 def test_rows_that_are_gone_before_they_were_read_end_the_service(feed: Feed) -> None:

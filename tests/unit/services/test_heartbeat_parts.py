@@ -5,18 +5,25 @@ import socket
 import struct
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.error import HTTPError
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from lmerge.errors import UsageError
 from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, LeftOut, Row, Source
-from lmerge.kafka import Record
+from lmerge.kafka import MissingTopic, Record, TopicDescription, TopicSpec
 from lmerge.process.probes import Probes, Readiness
+from services.heartbeat import owner as owner_module
 from services.heartbeat.ends import AskedEnds
+from services.heartbeat.ledger import Ledger
 from services.heartbeat.left_out import SAMPLE_SECONDS, LeftOutRows
+from services.heartbeat.metrics import Metrics
+from services.heartbeat.owner import FeedOwner, Pace
+from services.heartbeat.topics import MISSING_LOOKS, look, prepare
 
 DEFINITION = FeedDefinition(
     name="f", sources=(Source(topic="a", time="kafka", disorder_ms=0),), timeout_ms=1_000, max_ahead_ms=None
@@ -46,7 +53,7 @@ class Written:
     """Takes what is written to it."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def write(self, *arguments: object, last_headers: object) -> None:
         self.calls.append((*arguments, last_headers))
@@ -55,7 +62,7 @@ class Written:
 def test_rows_left_out_are_shown_now_and_then_and_copied_with_where_they_are_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    rows = LeftOutRows("f", copies=True)
+    rows = LeftOutRows("f", copy_bytes=1_048_588)
     rows.note([record(0), record(1, b"\xff" * 100), record(2, None)], [left(1), left(2)], at_seconds=0.0)
     rows.note([record(3)], [left(3)], at_seconds=SAMPLE_SECONDS - 1)
     rows.note([record(4)], [], at_seconds=SAMPLE_SECONDS)
@@ -81,17 +88,136 @@ def test_rows_left_out_are_shown_now_and_then_and_copied_with_where_they_are_fro
         ("lmerge-reason", b"unreadable"),
         ("lmerge-heartbeat", b"17"),
     )
-    rows.written()
+    assert rows.written() == 0
     rows.write(written, "f.late", n=18)  # type: ignore[arg-type]
     assert len(written.calls) == 4
 
 
 def test_without_the_wish_nothing_is_copied() -> None:
-    rows = LeftOutRows("f", copies=False)
+    rows = LeftOutRows("f", copy_bytes=0)
     rows.note([record(1)], [left(1)], at_seconds=0.0)
     written = Written()
     rows.write(written, "f.late", n=1)  # type: ignore[arg-type]
     assert written.calls == []
+
+
+def copied(rows: LeftOutRows) -> list[tuple[bytes | None, int, bool]]:
+    """Give key, length of the value, and whether something is omitted, of all copies."""
+    written = Written()
+    rows.write(written, "f.late", n=1)  # type: ignore[arg-type]
+    return [
+        (key, len(value or b""), "lmerge-omitted" in dict(headers)) for _, _, [(key, value)], headers in written.calls
+    ]
+
+
+def test_a_copy_that_its_topic_would_not_take_has_headers_alone_and_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = LeftOutRows("f", copy_bytes=2_000_000)
+    values = [b"x" * size for size in (1_990_000, 2_000_000, 3_000_000, 1_990_000)]
+    rows.note([record(n, value) for n, value in enumerate(values)], [left(n) for n in range(4)], at_seconds=0.0)
+    whole, omitted = (b"key", 1_990_000, False), (None, 0, True)
+    assert copied(rows) == [whole, omitted, omitted, whole]
+    assert rows.written() == 2
+    assert rows.written() == 0
+    shown = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["offset"]) for line in shown] == [
+        ("a row does not count", 0),
+        ("a copy does not fit", 1),
+    ]
+    assert shown[1]["bytes"] > shown[1]["limit"] == 2_000_000
+
+
+def test_copies_that_would_be_one_batch_too_large_for_their_topic_are_not_all_whole() -> None:
+    rows = LeftOutRows("f", copy_bytes=100_000)
+    rows.note([record(n, b"x" * 60_000) for n in range(2)], [left(n) for n in range(2)], at_seconds=0.0)
+    assert copied(rows) == [(b"key", 60_000, False), (None, 0, True)]
+    assert rows.written() == 1
+    rows.note([record(n, b"x" * 60_000) for n in range(2, 102)], [left(n) for n in range(2, 102)], at_seconds=1.0)
+    assert 2 < len(copied(rows)) < 100, "there is room for some headers, and not for all"
+    assert rows.written() == 99
+
+
+class OneBrokerBehind:
+    """Describes the topics, but for looks at which the broker that is asked does not know one."""
+
+    def __init__(self, misses: Iterable[bool]) -> None:
+        self.looks = 0
+        self._misses = iter(misses)
+
+    def describe(self, *names: str) -> dict[str, TopicDescription]:
+        self.looks += 1
+        if next(self._misses, False):
+            raise MissingTopic("cannot describe topic a")
+        config = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "1048588"}
+        return {name: TopicDescription(name, f"id of {name}", 1, config) for name in names}
+
+
+class Silence:
+    """Reads nothing, and writes to nowhere."""
+
+    def add(self, offsets: object) -> None:
+        """Begin."""
+
+    def poll(self, _timeout_seconds: float) -> list[Record]:
+        return []
+
+
+def owner_that_sees(admin: OneBrokerBehind) -> FeedOwner:
+    metrics = Metrics("f")
+    topics = look(OneBrokerBehind([]), DEFINITION)  # type: ignore[arg-type]
+    return FeedOwner(
+        DEFINITION,
+        admin,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        Silence(),  # type: ignore[arg-type]
+        last=Heartbeat.start(topics.feed_id, {"a": (0,)}),
+        topics=topics,
+        pace=Pace(),
+        left_out=LeftOutRows("f", copy_bytes=0),
+        ledger=Ledger(DEFINITION, metrics),
+        metrics=metrics,
+    )
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an owner look at its topics at every step."""
+    monkeypatch.setattr(owner_module, "REFRESH_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_some_looks_miss_is_not_gone() -> None:
+    admin = OneBrokerBehind(([True] * (MISSING_LOOKS - 1) + [False]) * 3)
+    owner = owner_that_sees(admin)
+    for _ in range(3 * MISSING_LOOKS):
+        owner.step()
+    assert admin.looks == 3 * MISSING_LOOKS
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_many_looks_in_a_row_miss_is_gone() -> None:
+    admin = OneBrokerBehind([False] + [True] * 100)
+    owner = owner_that_sees(admin)
+    for _ in range(MISSING_LOOKS):
+        owner.step()
+    with pytest.raises(MissingTopic, match="it was deleted; the feed has ended"):
+        owner.step()
+
+
+def test_the_late_topic_takes_the_largest_row_of_every_source_with_the_headers_of_a_copy() -> None:
+    made: list[TopicSpec] = []
+
+    class Making(OneBrokerBehind):
+        def ensure(self, *specs: TopicSpec) -> dict[str, TopicDescription]:
+            made.extend(specs)
+            return self.describe(*(spec.name for spec in specs))
+
+    copying = msgspec.structs.replace(DEFINITION, copy_left_out=True)
+    assert prepare(Making([]), copying, create=True).copy_bytes == 1_048_588  # type: ignore[arg-type]
+    assert [(spec.name, spec.config.get("max.message.bytes")) for spec in made] == [
+        ("f.heartbeats", None),
+        ("f.late", str(1_048_588 + 1_024)),
+    ]
+    assert prepare(Making([]), DEFINITION, create=True).copy_bytes == 0  # type: ignore[arg-type]
 
 
 class State:
