@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -43,6 +44,8 @@ class MarkedProcess:
         self._module = module
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
+        self.outlived_seconds = 0.0
+        """How long, at its last end, something that it had started was still there."""
 
     def start(self, **environment: str) -> None:
         """Start it, or start it again, and wait for its first batch; if it starves, again, as a supervisor does."""
@@ -76,7 +79,9 @@ class MarkedProcess:
         """Wait until the process and everything that it started is gone, and give its exit code."""
         assert self._process is not None
         code = self._process.wait(DEADLINE)
+        ended = time.monotonic()
         wait_seldom(lambda: not self._marked(), "nothing is left of the replica", seconds=30)
+        self.outlived_seconds = time.monotonic() - ended
         return code
 
     def signal(self, number: signal.Signals) -> int:
