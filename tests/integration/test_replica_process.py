@@ -46,11 +46,10 @@ def tree_of(process: ReplicaProcess) -> dict[int, str]:
     return tree
 
 
-def assert_gone(tree: dict[int, str], how: str, figure: Figure) -> None:
-    """See that none of these processes is left."""
-    began = time.monotonic()
-    wait_seldom(lambda: not alive(tree), "none of its processes is left", seconds=30)
-    figure(f"{how}: {len(tree)} processes, all gone {time.monotonic() - began:.1f} s after the first")
+def assert_gone(process: ReplicaProcess, tree: dict[int, str], how: str, figure: Figure) -> None:
+    """See that none of the processes of a replica that has ended is left."""
+    assert not alive(tree)
+    figure(f"{how}: {len(tree)} processes, all gone {process.outlived_seconds:.1f} s after the first")
 
 
 def assert_measured(probed: Probed, *, batch: int, rows: int, stable: int) -> None:
@@ -91,7 +90,7 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_
             assert_measured(probed, batch=process.committed_batch(), rows=len(rows), stable=stable)
             tree = tree_of(process)
             assert process.signal(signal.SIGTERM) == 0
-            assert_gone(tree, "SIGTERM", figure)
+            assert_gone(process, tree, "SIGTERM", figure)
             assert not is_attached(service, world.name)
             assert "detached from" in process.log()
 
@@ -105,7 +104,7 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_
             tau = max(row.ts for row in rows) + 2 * WINDOWS.width_ms
             world.beat(tau=tau)
             assert process.wait_for_end() == -signal.SIGKILL
-            assert_gone(tree, "kill -9", figure)
+            assert_gone(process, tree, "kill -9", figure)
             assert is_between_the_commits(directory, process.committed_batch())
             assert is_attached(service, world.name), "it will come back"
     with ExitStack() as stack:
