@@ -167,7 +167,6 @@ def test_a_laggard_skips_catches_up_in_two_batches_and_carries_on_alone(
         merged.wait_for_stable(stable, check=slow.check, seconds=120)
         assert slow.signal(signal.SIGTERM) == 0
     figure(f"{plan}: a laggard of 60 s left out {left_out.cuts} of 30 cuts with {left_out.rows} of 300 rows")
-    assert world.late == 0
     assert_says_that_it_skipped(slow.topic)
     assert merged.frozen() == window_counts(rows, WINDOWS, below=stable)
     result = run_cli("certify", "--merge", merge, "--bootstrap-servers", world.settings.bootstrap_servers)

@@ -1,6 +1,7 @@
 """The shipped queries, every plan of each, against DuckDB's answer over the same rows; and their plans merged.
 
-The partitions of the sources are read 20 s of event time apart, and the last heartbeat moves tau alone.
+The partitions of the sources are read 20 s of event time apart, and the last heartbeat moves tau alone. In the default
+run some rows are late, some are early, and a partition is added while the replicas run (`kill_a_group`).
 """
 
 import random
@@ -31,9 +32,18 @@ from tests.support.queries import (
     last_stable,
     merge_lane,
     nexmark_rows,
+    strays,
     write,
 )
-from tests.support.query_runs import SKEW_MS, close, define_merge, kill_a_group, merged_and_certified, nexmark_world
+from tests.support.query_runs import (
+    SKEW_MS,
+    WITH_STRAYS,
+    close,
+    define_merge,
+    kill_a_group,
+    merged_and_certified,
+    nexmark_world,
+)
 from tests.support.replica import FeedWorld
 from tests.support.replica_process import ReplicaProcess
 from tests.support.running_replica import LANES, start_all
@@ -76,11 +86,17 @@ def assert_right_at_the_end(replicas: Sequence[RunningQuery], answer: Sequence[E
 
 def test_every_query_is_tested_here_and_its_answers_have_ties() -> None:
     assert sorted(CASES) == shipped_queries()
-    found = answers(nexmark_rows(SEED, seconds=100))
+    rows = nexmark_rows(SEED, seconds=100)
+    found = answers(rows)
     assert all(found.values())
     joined = found["bids_with_auction"]
     assert len(set(joined)) < len(joined) * 0.9, "equal results must repeat"
     assert len({event.vs for event in found["highest_bid"]}) == len(found["highest_bid"])
+    some = rows[len(rows) // 2 :][:WITH_STRAYS]
+    times = [int(row.fields["date_time"]) for row in some]
+    for kind in strays(some, tau=min(times) - 1, ceiling=max(times)):
+        wrong = answers([*rows, *kind])
+        assert all(TDB(wrong[name]) != TDB(found[name]) for name in CASES), "a stray that counted would show"
 
 
 @pytest.mark.timeout(900)  # fifteen or eighteen starts of a replica, on cores that are busy with other work

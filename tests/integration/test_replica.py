@@ -72,7 +72,6 @@ def write_a_skewed_feed(world: FeedWorld, *, seed: int, cuts: int = 60) -> tuple
     rows = bids(seed, count=1_500, partitions=PARTITIONS, seconds=120)
     world.write_rows("bids", rows)
     world.cut(steps=cuts, lag_ms=SKEW_MS)
-    assert world.late == 0
     return rows, max(row.ts for row in rows) + 2 * WINDOWS.width_ms
 
 
@@ -191,7 +190,6 @@ def test_cut_by_cut_heartbeats_alone_close_the_windows_of_two_topics_and_malform
         rows += some
     world.write_value("asks", 1, b'{"date_time":%d,"auction":"no number"}' % (rows[-1].ts + 1))
     world.cut(steps=5, lag_ms=SKEW_MS)
-    assert world.late == 0
     with ExitStack() as stack:
         settings = settings_in(world, tmp_path / "both", BOTH, "direct", max_cuts=1)
         running = RunningReplica(stack, settings, spark).start()

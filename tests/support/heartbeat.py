@@ -11,11 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its hints forget it
-
 from lmerge.feed import Heartbeat, counts, segments
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
-from tests.support.kafka import committed, wait_until
+from tests.support.kafka import committed, grow_topic, wait_until
 
 T0 = 1_700_000_000_000
 DISORDER_MS = 100
@@ -78,9 +76,7 @@ class Feed:
 
     def grow(self, partitions: int) -> None:
         """Give the topic more partitions."""
-        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap_servers, "log_level": 2})
-        for future in admin.create_partitions([NewPartitions(self.topic, partitions)]).values():
-            future.result(10)
+        grow_topic(self.settings, self.topic, partitions)
         self._writer.close()
         self._writer = self._connect()  # the old one would learn of the new partition in minutes
 

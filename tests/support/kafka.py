@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its hints forget it
 
 from lmerge.kafka import KafkaSettings, KeyValue, Record, TailReader
 
@@ -56,6 +56,13 @@ def delete_before(settings: KafkaSettings, topic: str, offset: int) -> None:
     client = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
     for future in client.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result()
+
+
+def grow_topic(settings: KafkaSettings, topic: str, partitions: int) -> None:
+    """Give a topic more partitions."""
+    client = AdminClient({"bootstrap.servers": settings.bootstrap_servers, "log_level": 2})
+    for future in client.create_partitions([NewPartitions(topic, partitions)]).values():
+        future.result(10)
 
 
 @contextmanager

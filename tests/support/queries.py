@@ -31,8 +31,14 @@ from tests.support.running_replica import RunningReplica, settings_in
 PARTITIONS: Final = 3
 TOPICS: Final = ("bids", "auctions")
 WIDTH_MS: Final = 10_000
+AHEAD_MS: Final = 10_000
+"""How far ahead of the wall clock, which goes with event time, a row may be."""
 _TICK_MS: Final = 250
 _RATE: Final = 25
+_DEAREST: Final = 980
+"""A price above all others, which `classified_bids` selects."""
+_MOVED: Final = ("bids", 0, 1)
+"""Topic, partition and parity of the ids of rows that go to a new partition."""
 
 
 class Case(NamedTuple):
@@ -155,7 +161,54 @@ def write(world: FeedWorld, rows: Sequence[NexmarkRow], *, cuts: int, lag_ms: in
     for topic in TOPICS:
         world.write_rows(topic, [row for row in rows if row.topic == topic])
     world.cut(steps=cuts, lag_ms=lag_ms)
-    assert world.late == 0
+
+
+class Strays(NamedTuple):
+    """Copies of rows that do not count. Counted, the late or the early ones would change every answer."""
+
+    late: list[NexmarkRow]
+    early: list[NexmarkRow]
+
+
+def strays(rows: Sequence[NexmarkRow], *, tau: int, ceiling: int) -> Strays:
+    """Copy each row to an instant that is too late, the first to tau itself, and to one that is too early."""
+    return Strays(
+        [_stray(row, tau - number * _TICK_MS) for number, row in enumerate(rows)],
+        [_stray(row, ceiling + 1 + number * _TICK_MS) for number, row in enumerate(rows)],
+    )
+
+
+def _stray(row: NexmarkRow, ts: int) -> NexmarkRow:
+    dearest = {"price": _DEAREST} if row.topic == "bids" else {}
+    return row._replace(fields={**row.fields, **dearest, "date_time": ts})
+
+
+def write_with_strays(world: FeedWorld, rows: Sequence[NexmarkRow]) -> None:
+    """Write rows, each followed by its two strays, and one cut, whose ceiling is the time of the latest row.
+
+    The ceilings of later cuts are above the strays that are early here.
+    """
+    assert world.last.tau is not None
+    ceiling = max(int(row.fields["date_time"]) for row in rows)
+    planted = strays(rows, tau=world.last.tau, ceiling=ceiling)
+    mixed = [row for three in zip(rows, planted.late, planted.early, strict=True) for row in three]
+    for topic in TOPICS:
+        world.write_rows(topic, [row for row in mixed if row.topic == topic])
+    in_new = sum(row.partition >= PARTITIONS for row in rows)
+    assert 0 < in_new < len(rows)
+    world.cut(
+        steps=1,
+        now_ms=ceiling - AHEAD_MS,
+        leaves_out={"late": len(rows) - in_new, "late_in_new": in_new, "early": len(rows)},
+    )
+
+
+def with_a_new_partition(rows: Sequence[NexmarkRow]) -> list[NexmarkRow]:
+    """Move some bids to a partition that the topic does not have at first."""
+    return [
+        row._replace(partition=PARTITIONS) if (row.topic, row.partition, int(row.fields["id"]) % 2) == _MOVED else row
+        for row in rows
+    ]
 
 
 def answers(rows: Sequence[NexmarkRow]) -> dict[str, list[Event]]:

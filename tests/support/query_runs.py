@@ -11,7 +11,19 @@ from lmerge import Hello
 from lmerge.kafka import KafkaSettings
 from tests.support.cli import run_cli
 from tests.support.merge_service import Service
-from tests.support.queries import CASES, PARTITIONS, TOPICS, WIDTH_MS, NexmarkRow, RunningQuery, lane_elements, write
+from tests.support.queries import (
+    AHEAD_MS,
+    CASES,
+    PARTITIONS,
+    TOPICS,
+    WIDTH_MS,
+    NexmarkRow,
+    RunningQuery,
+    lane_elements,
+    with_a_new_partition,
+    write,
+    write_with_strays,
+)
 from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
 from tests.support.replica_group import ReplicaGroup
 from tests.support.replica_process import committed_batch, is_between_the_commits
@@ -20,12 +32,16 @@ from tests.support.running_replica import LANES
 SKEW_MS: Final = 20_000
 """By how much of event time a partition is read behind the one before it."""
 
+WITH_STRAYS: Final = 60
+"""How many rows have strays beside them, copies that do not count."""
+
 
 @contextmanager
 def nexmark_world(bootstrap_servers: str) -> Iterator[FeedWorld]:
     """Make a feed of the topics that the shipped queries read."""
     settings = KafkaSettings(bootstrap_servers)
-    made = FeedWorld(settings, f"f{uuid.uuid4().hex[:12]}", topics=TOPICS, partitions=PARTITIONS)
+    name = f"f{uuid.uuid4().hex[:12]}"
+    made = FeedWorld(settings, name, topics=TOPICS, partitions=PARTITIONS, max_ahead_ms=AHEAD_MS)
     yield made
     made.close()
 
@@ -40,7 +56,11 @@ def close(world: FeedWorld, rows: Sequence[NexmarkRow]) -> int:
 def kill_a_group(
     world: FeedWorld, rows: Sequence[NexmarkRow], directories: Sequence[Path], *, max_cuts: int, cuts: int
 ) -> None:
-    """Run replicas in a process that is killed in their midst, between the two commits of one of them."""
+    """Run replicas in a process that is killed in their midst, between the two commits of one of them.
+
+    While they run, rows come that are late and early, and a partition is added, which has late ones too: those that
+    count are `rows`.
+    """
     half = len(rows) // 2
     write(world, rows[:half], cuts=3, lag_ms=0)
     topics = [f"{world.name}.replica.{directory.name}" for directory in directories]
@@ -49,7 +69,10 @@ def kill_a_group(
         stack.callback(group.close)
         group.start()
         begun = [committed_batch(world.settings, topic, LANES) for topic in topics]
-        write(world, rows[half:], cuts=cuts, lag_ms=SKEW_MS)
+        world.grow("bids", PARTITIONS + 1)
+        later = with_a_new_partition(rows[half:])
+        write_with_strays(world, later[:WITH_STRAYS])
+        write(world, later[WITH_STRAYS:], cuts=cuts, lag_ms=SKEW_MS)
 
         def all_went_on() -> bool:
             group.check()

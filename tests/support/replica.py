@@ -5,13 +5,15 @@
     world.cut("bids", steps=60, lag_ms=(0, 30_000))     cuts that read the partitions at different speeds
     world.beat(tau=…)                                   a heartbeat alone: tau rises, the ends stay
 
+Every cut asserts which rows do not count: none, unless the test has planted some and says how many.
+
 The truth is plain Python over the same rows, and shares nothing with the replicas.
 """
 
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -21,10 +23,10 @@ import msgspec
 from lmerge import TDB, Event, Insert, Stable
 from lmerge.canonical import payload
 from lmerge.codec import decode_batch
-from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, Row, Source, read_timestamp
+from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, Reason, Row, Source, read_timestamp
 from lmerge.kafka import KafkaSettings, Record, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
 from replicas.windows import Windows
-from tests.support.kafka import committed
+from tests.support.kafka import committed, grow_topic
 
 START_MS = 1_767_225_600_000
 DISORDER_MS = 2_000
@@ -70,10 +72,16 @@ def bids(seed: int, *, count: int, partitions: int, seconds: int, start_ms: int 
 
 
 class FeedWorld:
-    """The topics of one feed, and what was written to them."""
+    """The topics of one feed, and what was written to them. Without `max_ahead_ms` no row is early."""
 
     def __init__(
-        self, settings: KafkaSettings, name: str, *, topics: Sequence[str] = ("bids",), partitions: int
+        self,
+        settings: KafkaSettings,
+        name: str,
+        *,
+        topics: Sequence[str] = ("bids",),
+        partitions: int,
+        max_ahead_ms: int | None = None,
     ) -> None:
         self.settings = settings
         self.name = name
@@ -83,27 +91,37 @@ class FeedWorld:
             sources=tuple(
                 Source(topic=topic, time="$.date_time", disorder_ms=DISORDER_MS) for topic in self.topics.values()
             ),
-            max_ahead_ms=None,
+            max_ahead_ms=max_ahead_ms,
         )
         specs = [TopicSpec(topic, partitions) for topic in self.topics.values()]
         described = TopicAdmin(settings).ensure(*specs, TopicSpec(self.definition.heartbeats_topic, 1))
         self.feed_id = self.definition.feed_id({name: topic.topic_id for name, topic in described.items()})
         self.last = Heartbeat.start(self.feed_id, dict.fromkeys(self.topics.values(), (0,) * partitions))
-        self._partitions = partitions
-        self._writer = TransactionalWriter(settings, f"{name}/test")
-        self._writer.fence()
+        self._partitions = dict.fromkeys(self.topics.values(), partitions)
+        self._writer = self._connect()
         self._write_heartbeats([self.last])
-        self.late = 0
+
+    def _connect(self) -> TransactionalWriter:
+        writer = TransactionalWriter(self.settings, f"{self.name}/test")
+        writer.fence()
+        return writer
 
     def feed_file(self, directory: Path) -> Path:
         """Write the feed's definition as a user would."""
-        lines = [f'name = "{self.name}"', 'max_ahead_ms = "none"']
+        lines = [f'name = "{self.name}"', f"max_ahead_ms = {self.definition.max_ahead_ms or repr('none')}"]
         for source in self.definition.sources:
             lines += ["[[sources]]", f'topic = "{source.topic}"', f'time = "{source.time}"']
             lines += [f"disorder_ms = {source.disorder_ms}"]
         path = directory / f"{self.name}.toml"
         path.write_text("\n".join(lines))
         return path
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions; the next cut knows them."""
+        grow_topic(self.settings, self.topics[topic], partitions)
+        self._partitions[self.topics[topic]] = partitions
+        self._writer.close()
+        self._writer = self._connect()  # the old one would learn of the new partition in minutes
 
     def write_rows(self, topic: str, rows: Sequence[Placed]) -> None:
         """Write rows in a few transactions, each followed by one that is aborted."""
@@ -137,30 +155,36 @@ class FeedWorld:
         with self._writer.transaction():
             self._writer.write(self.topics[topic], partition, [(None, value)])
 
-    def cut(self, *, steps: int, lag_ms: int = 0) -> None:
+    def cut(
+        self, *, steps: int, lag_ms: int = 0, now_ms: int | None = None, leaves_out: Mapping[Reason, int] | None = None
+    ) -> None:
         """Cut what was written since the last heartbeat, in this many steps of event time.
 
-        Partition p is read p times `lag_ms` of event time behind partition 0.
+        Partition p is read p times `lag_ms` of event time behind partition 0. The wall clock shows the event time that
+        is read, unless `now_ms` says another. As many rows as `leaves_out` says do not count, and no others.
         """
         rows = [row for topic in self.topics.values() for row in self._unread(topic)]
         if not rows:
             return
         maker = CutMaker(self.definition, self.last)
+        for topic, partitions in self._partitions.items():
+            maker.grow(topic, partitions)
         times = [row.ts + row.partition * lag_ms for row in rows if row.ts is not None]
         low, high = min(times), max(times)
         waiting = {key: [row for row in rows if (row.topic, row.partition) == key] for key in maker.positions}
         made = []
+        left_out: Counter[Reason] = Counter()
         for step in range(1, steps + 1):
             bound = low + (high - low) * step // steps
+            now = bound if now_ms is None else now_ms
             for (_, partition), queue in waiting.items():
                 taken = 0
                 while taken < len(queue) and (step == steps or (queue[taken].ts or 0) + partition * lag_ms <= bound):
                     taken += 1
-                maker.add(queue[:taken], now_ms=0)
+                left_out.update(each.reason for each in maker.add(queue[:taken], now_ms=now))
                 del queue[:taken]
-            cut = maker.cut(now_ms=0)
-            self.late += sum(counts.late for counts in cut.counts.values())
-            made.append(cut.heartbeat)
+            made.append(maker.cut(now_ms=now).heartbeat)
+        assert left_out == Counter(leaves_out or {})
         self._write_heartbeats(made)
 
     def beat(self, *, tau: int) -> None:
@@ -180,7 +204,7 @@ class FeedWorld:
 
     def _unread(self, topic: str) -> Iterator[Row]:
         source = next(source for source in self.definition.sources if source.topic == topic)
-        for partition in range(self._partitions):
+        for partition in range(self._partitions[topic]):
             for record in committed(self.settings, topic, partition):
                 if record.offset >= self.last.end(topic, partition):
                     yield Row(topic, partition, record.offset, read_timestamp(source, record.value, record.timestamp))
