@@ -241,8 +241,9 @@ class Lane:
         if not state.is_wanted:
             self.moved.add(name)
             return
-        state.heard_at_ms = now_ms
         if state.seek is not None:
+            # It speaks, though nothing of it is merged; a search that is taken over goes on where it was.
+            state.heard_at_ms = now_ms
             self._search(name, state.seek, records)
             return
         if state.cursor < state.position:
@@ -251,6 +252,7 @@ class Lane:
             if state.paused:
                 self.moved.add(name)
             else:
+                state.heard_at_ms = now_ms  # here: what is re-fed was heard before, perhaps long ago
                 self._merge(name, records)
         self._let_held_go_on()
 

@@ -75,7 +75,7 @@ class InputRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     incarnation: int = 0
     plan: str = ""
     heard_at_ms: int = 0
-    """Wall time when something was last taken of it."""
+    """Wall time when something new was last read of it, also while its newest incarnation is looked for."""
     seek: Seek | None = None
     stop: Stop | None = None
     skipped: tuple[int, ...] = ()

@@ -129,6 +129,26 @@ def test_released_the_incarnation_is_read_again_from_its_hello() -> None:
     assert it.joined("r2")
 
 
+def test_what_is_read_again_is_not_heard_again() -> None:
+    """Else a dead replica looks alive after each take-over, and a lane that nobody carries on looks well."""
+    it = lane("R3", "r1")
+    it.logs["r1"] += it.wire(ins("A", 6, 20), ins("B", 7, 20))
+    it.lane.take("r1", range(2), it.logs["r1"], now_ms=50)  # the search for its hello
+    assert it.lane.inputs["r1"].heard_at_ms == 50
+    it.lane.take("r1", range(2), it.logs["r1"], now_ms=60)
+    it.commit()
+    it.crash(refeed=[])
+    it.lane.take("r1", [0], it.logs["r1"][:1], now_ms=70)
+    assert it.lane.inputs["r1"].heard_at_ms == 60
+    it.logs["r1"] += it.wire(stb(10))
+    it.lane.take("r1", [1], it.logs["r1"][1:2], now_ms=80)
+    assert (it.lane.inputs["r1"].heard_at_ms, it.lane.inputs["r1"].cursor) == (60, 2)
+    it.commit()
+    it.crash(refeed=[])
+    it.lane.take("r1", range(3), it.logs["r1"], now_ms=90)
+    assert it.lane.inputs["r1"].heard_at_ms == 90
+
+
 def test_an_order_is_carried_out_once() -> None:
     """Also when others were given after it: an input that is stopped anew stays so."""
     it = lane("R3", "r1", "r2")
