@@ -38,30 +38,35 @@ class Decoder:
             values: the records.
             most: how many bytes a payload may have; one with more counts as malformed. None: any.
         """
+        elements, error, largest = self._recall(values)
+        # What is remembered was perhaps never judged, or by another bound; it is small.
+        if most is not None and max(largest, MAX_BYTES) * GROWTH > most:
+            return _up_to_too_large(elements, error, most)
+        return elements, error
+
+    def _recall(self, values: Sequence[bytes | None]) -> tuple[list[Element], MalformedRecord | None, int]:
+        """Decode what is not remembered; return its largest size too."""
         found = list(map(self._young.get, values))
         if all(found):  # elements are never false; `None in` would compare each with None
-            return found, None  # type: ignore[return-value]
+            return found, None, 0  # type: ignore[return-value]
         if any(found):
             old = self._old.get
             found = [element or old(value) for element, value in zip(found, values, strict=True)]
         else:
             found = list(map(self._old.get, values))
         if not any(found):  # the first input that brings them
-            return self._decode(values, most)
+            return self._decode(values)
         missing = [value for value, element in zip(values, found, strict=True) if element is None]
-        decoded, error = self._decode(missing, most)
+        decoded, error, largest = self._decode(missing)
         fresh = iter(decoded)
         if error is None:
-            return [element or next(fresh) for element in found], None
+            return [element or next(fresh) for element in found], None, largest
         place = [index for index, element in enumerate(found) if element is None][error.index]
-        return [element or next(fresh) for element in found[:place]], MalformedRecord(place, error.reason)
+        return [element or next(fresh) for element in found[:place]], MalformedRecord(place, error.reason), largest
 
-    def _decode(self, values: Sequence[bytes | None], most: int | None) -> tuple[list[Element], MalformedRecord | None]:
+    def _decode(self, values: Sequence[bytes | None]) -> tuple[list[Element], MalformedRecord | None, int]:
         decoded, error = decode_batch(values)
-        largest = self._remember(values[: len(decoded)], decoded)
-        if most is not None and largest * GROWTH > most:
-            return _up_to_too_large(decoded, error, most)
-        return decoded, error
+        return decoded, error, self._remember(values[: len(decoded)], decoded)
 
     def _remember(self, values: Sequence[bytes | None], elements: Sequence[Element]) -> int:
         """Remember records but large ones; return the size of the largest."""

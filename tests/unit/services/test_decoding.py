@@ -35,6 +35,18 @@ def test_the_second_input_gets_the_elements_of_the_first() -> None:
     assert [id(element) for element in second[:2]] == [id(element) for element in first[3:]]
 
 
+def test_what_is_remembered_is_held_to_the_bound_too() -> None:
+    """It was perhaps decoded for an input that is re-fed, without one; or the bound was raised and lowered."""
+    decoder = Decoder()
+    values = encode_batch([Insert(b'"%b"' % (b"x" * size), 1, 2) for size in (10, 500)])
+    assert decoder.decode(values) == decode_batch(values)
+    for _ in range(2):
+        elements, error = decoder.decode(values, most=400)
+        assert len(elements) == 1
+        assert error is not None
+        assert (error.index, "502 bytes" in error.reason) == (1, True)
+
+
 def test_large_records_are_not_remembered() -> None:
     decoder = Decoder()
     large = encode_batch([Insert(b'"%b"' % (b"x" * decoding.MAX_BYTES), 1, 2)])
