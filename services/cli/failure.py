@@ -5,7 +5,7 @@ from typing import Any, Final
 import click
 
 from lmerge.errors import LMergeError
-from lmerge.kafka import Refused, RetryError
+from lmerge.kafka import MissingTopic, RebuildError, RetryError, StopError
 from lmerge.process.api import NotGranted, Unreachable
 
 FINE: Final = 0
@@ -21,7 +21,7 @@ Exit codes
   1  the answer is no: not certified, not equal, not running, an input was left out
   2  the command makes no sense, or names what is not there
   3  the merge service or Kafka did not answer: try again
-  4  refused: 401, 403, 404, 409, 422 and the like; the message says what to do
+  4  refused, by the merge service (401, 403, 404, 409, 422 and the like) or by Kafka; the message says what to do
 
 \b
 Completion
@@ -33,9 +33,11 @@ Completion
 
 def exit_code(error: LMergeError) -> int:
     """Return the code of an error."""
-    if isinstance(error, (Unreachable, RetryError)):
+    if isinstance(error, (Unreachable, RetryError, RebuildError)):
         return UNREACHABLE
-    return REFUSED if isinstance(error, (NotGranted, Refused)) else USAGE
+    if isinstance(error, MissingTopic):
+        return USAGE  # somebody named it
+    return REFUSED if isinstance(error, (NotGranted, StopError)) else USAGE
 
 
 class Group(click.Group):

@@ -18,9 +18,21 @@ import trustme
 from click.testing import CliRunner
 
 from lmerge import INFINITY
+from lmerge.errors import LMergeError, UsageError
+from lmerge.kafka import (
+    MissingTopic,
+    RebuildError,
+    RecordsGone,
+    Refused,
+    RetryError,
+    Undecided,
+    WrongPartitions,
+)
+from lmerge.process.api import NotGranted, Unreachable
 from services import moment
 from services.cli import columns
 from services.cli.__main__ import cli
+from services.cli.failure import exit_code
 from services.cli.status_words import describe
 from services.merge.api.server import CannotListen, RestServer
 from services.merge.lane_record import Stop
@@ -361,6 +373,27 @@ def test_the_shell_completes_names(lmerge: Lmerge) -> None:
 
 def test_the_examples_in_the_code_are_right() -> None:
     assert (doctest.testmod(columns).failed, doctest.testmod(moment).failed) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Unreachable(""), 3),
+        (RetryError(""), 3),
+        (RebuildError(""), 3),
+        (NotGranted("", 409), 4),
+        (Refused(""), 4),
+        (Undecided(""), 4),
+        (WrongPartitions(""), 4),
+        (RecordsGone(""), 4),
+        (MissingTopic(""), 2),
+        (UsageError(""), 2),
+    ],
+)
+def test_the_exit_code_says_whether_to_try_again_to_ask_somebody_or_to_type_something_else(
+    error: LMergeError, code: int
+) -> None:
+    assert exit_code(error) == code
 
 
 def test_the_help_names_the_exit_codes_and_the_completion(lmerge: Lmerge) -> None:
