@@ -26,10 +26,10 @@ class Round(NamedTuple):
     stolen: float
 
 
-def rounds(work: Callable[[], Any], wanted: int) -> list[Round]:
+def rounds(work: Callable[[], Any], wanted: int, *, patience: float = PATIENCE) -> list[Round]:
     """Work until there are as many calm rounds as wanted; return them, or the calmest if it takes too long."""
     done: list[Round] = []
-    while len(done) < PATIENCE * wanted and sum(each.stolen <= CALM for each in done) < wanted:
+    while len(done) < patience * wanted and sum(each.stolen <= CALM for each in done) < wanted:
         before = _times()
         result = work()
         spent = [now - then for now, then in zip(_times(), before, strict=True)]
