@@ -97,6 +97,8 @@ class MergedReader(Closing):
         self._offsets = None if group is None else GroupOffsets(settings, group)
         self._reader = PartitionReader(settings)
         self._way: _Way | None = None
+        # By partition, where what is committed ended when reading began: it is read at least up to there.
+        self._ends: dict[int, int] = {}
         # By partition: of elements() the offsets and stables handed out, of events() what is final.
         self._next: dict[int, int] = {}
         self._stables = dict.fromkeys(self.partitions, MINUS_INFINITY)
@@ -210,8 +212,9 @@ class MergedReader(Closing):
             raise UsageError(f"reader of {self.topic} reads {self._way.value}() already: make another one")
         found = {} if way is _Way.TABLE else {**self._committed(), **self._start}
         with TailReader(self._settings) as tail:
-            for partition in set(self.partitions).difference(found):
-                found[partition] = Position(tail.watermarks(self.topic, partition).low)
+            for partition in self.partitions:
+                low, self._ends[partition] = tail.watermarks(self.topic, partition)
+                found.setdefault(partition, Position(low))
         for partition, position in found.items():
             if way is _Way.ELEMENTS and position.note:
                 raise UsageError(
@@ -271,7 +274,9 @@ class MergedReader(Closing):
             yield from self._poll(_POLL_SECONDS if self._follow else _TO_THE_END_SECONDS)
 
     def _is_ended(self) -> bool:
-        return len(self._reader.ended) == len(self.partitions)
+        """Tell whether all was read that was committed when reading began: an end may be told too early (ADR 9)."""
+        ended = self._reader.ended
+        return all(ended.get((self.topic, partition), -1) >= end for partition, end in self._ends.items())
 
     def _poll(self, timeout_seconds: float) -> Iterator[MergedElement]:
         records = self._reader.poll(timeout_seconds)

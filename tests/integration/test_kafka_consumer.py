@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from random import Random
 
@@ -20,6 +20,8 @@ from lmerge.kafka import (
     KafkaSettings,
     MergedReader,
     MissingTopic,
+    Partition,
+    PartitionReader,
     RecordsGone,
     Refused,
     TopicAdmin,
@@ -164,6 +166,24 @@ def test_an_event_is_final_by_its_own_partition_and_complete_is_the_minimum(
     with MergedReader(settings, topic, follow=False) as reader:
         list(reader.elements())
         assert reader.stable == 6
+
+
+def test_an_end_that_is_told_too_early_ends_nothing(
+    settings: KafkaSettings, writer: TransactionalWriter, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever believed it would hold an empty table, or would end before it has begun (ADR 9)."""
+    add = PartitionReader.add
+
+    def misled(self: PartitionReader, offsets: Mapping[Partition, int]) -> None:
+        add(self, offsets)
+        self._ended.update({partition: (offset, 0.0) for partition, offset in offsets.items()})
+
+    monkeypatch.setattr(PartitionReader, "add", misled)
+    write(settings, writer, topic, {0: [ins(A, 1, 5), stb(10)], 2: [ins(B, 2, 6), stb(10)]})
+    with MergedReader(settings, topic, follow=False) as reader:
+        assert {item.element for item in reader.elements()} == {ins(A, 1, 5), ins(B, 2, 6), stb(10)}
+    with MergedReader(settings, topic) as reader:
+        assert set(reader.table().at(3)) == {A, B}
 
 
 def test_readers_follow_what_is_written(settings: KafkaSettings, writer: TransactionalWriter, topic: str) -> None:
