@@ -1,7 +1,9 @@
-"""Looking at the topics of inputs that are to be attached, beside the loop: one that does not answer holds no lane.
+"""Looking at the topics of inputs, beside the loop: one that does not answer holds no lane.
 
-There is one look at a time for each attachment, by one connection, for all lanes that lack it. What it has found is
-collected in a later step. Who did not answer is looked at again after a pause.
+For inputs that are to be attached, and for those whose records are gone. There is one look at a time for each
+attachment, by one connection, for all lanes that want it. What it has found is collected in a later step. Who did not
+answer is looked at again after a pause, and so is a topic that is missing: one broker of several may not have heard of
+it yet.
 """
 
 import time
@@ -9,11 +11,14 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future
 from typing import Final, NamedTuple, TypeAlias
 
-from lmerge.kafka import BrokerError, KafkaSettings, RetryError, TailReader, TopicAdmin
+from lmerge.kafka import BrokerError, KafkaSettings, MissingTopic, RetryError, TailReader, TopicAdmin
 from services.merge.definitions import Attachment
 
 AGAIN_SECONDS: Final = 1.0
 """Pause before a topic that did not answer is looked at again."""
+
+MISSES: Final = 5
+"""So many looks in a row must miss a topic before that is believed: brokers learn of a new one in a second or two."""
 
 LOOK_SECONDS: Final = 5.0
 """How long one partition may take to answer: those that are looked at after it wait."""
@@ -47,6 +52,8 @@ class Looks:
         self._look = look
         self._pending: dict[str, Future[Found]] = {}
         self._not_before: dict[str, float] = {}
+        # How many looks in a row have missed something of an attachment's topic; gone when that was told.
+        self._misses: dict[str, int] = {}
 
     def at(self, wanted: Attachment, partitions: Collection[int]) -> Found:
         """Return what was found of an input in the meantime, in some of these partitions or in others.
@@ -63,16 +70,27 @@ class Looks:
             return {}
         del self._pending[key]
         found = pending.result()
-        answered = {where: each for where, each in found.items() if not isinstance(each, RetryError)}
+        again = (RetryError,) if self._is_missing(key, found) else (RetryError, MissingTopic)
+        answered = {where: each for where, each in found.items() if not isinstance(each, again)}
         if len(answered) < len(found):
             self._not_before[key] = time.monotonic() + AGAIN_SECONDS
         return answered
+
+    def _is_missing(self, key: str, found: Found) -> bool:
+        """Count the looks that missed something; tell whether it is to be believed by now."""
+        misses = self._misses.pop(key, 0) + 1
+        if not any(isinstance(each, MissingTopic) for each in found.values()):
+            return False
+        if misses < MISSES:
+            self._misses[key] = misses
+        return misses >= MISSES
 
     def keep(self, wanted: Collection[Attachment]) -> None:
         """Forget all attachments but these."""
         keys = {each.attachment for each in wanted}
         self._pending = {key: each for key, each in self._pending.items() if key in keys}
         self._not_before = {key: each for key, each in self._not_before.items() if key in keys}
+        self._misses = {key: each for key, each in self._misses.items() if key in keys}
 
 
 def look(settings: KafkaSettings, admin: TopicAdmin, topic: str, partitions: Collection[int]) -> Found:

@@ -1,6 +1,7 @@
 """A lane with its Kafka side: fence, recover, write. What to write is decided by `Lane`."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -11,13 +12,12 @@ from lmerge.kafka import (
     Batch,
     BrokerError,
     KafkaSettings,
-    MissingTopic,
     TailReader,
     TopicDescription,
     TransactionalWriter,
 )
 from services.clock import now_ms
-from services.merge.attaching import Extent, extent
+from services.merge.attaching import Extent
 from services.merge.definitions import Attachment, Desired
 from services.merge.lane import Lane, Prepared
 from services.merge.lane_config import LaneConfig
@@ -27,6 +27,9 @@ from services.merge.topics import transactional_id
 
 REFEED_RECORDS: Final = 5_000
 """Records per batch of a recovery: large enough that decoding dominates, small enough to hold."""
+
+MISSES: Final = 3
+"""So many looks in a row must miss a topic before its input is let go: one broker may have old metadata."""
 
 ASK_EVERY_COMMITS: Final = 50
 """How often the end of the merged topic is asked for: half a millisecond each time, and markers add up."""
@@ -60,6 +63,8 @@ class LaneRunner:
         began = time.perf_counter()
         self.partition = partition
         self._commits = 0
+        # By topic, how many looks in a row have missed it.
+        self._misses: Counter[str] = Counter()
         self._owner = owner
         self._merged = desired.definition.merged(merge)
         self._state = desired.definition.state(merge)
@@ -135,6 +140,9 @@ class LaneRunner:
     def check_topics(self, found: Mapping[str, TopicDescription | None]) -> None:
         """Let go of inputs whose topic is gone, or is another one under the same name: offsets mean nothing there.
 
+        That it is another one is believed at once, since its records must not be taken for those of the old one. That
+        it is gone is believed when it was missed several times: nothing is read meanwhile.
+
         Args:
             found: each topic that was looked at; None: it does not exist.
         """
@@ -142,26 +150,27 @@ class LaneRunner:
         if merged is not None:
             self.lane.max_record_bytes = min(self._max_message_bytes, int(merged.config["max.message.bytes"]))
         for name, state in list(self.lane.inputs.items()):
-            if state.topic not in found or not state.topic_id or state.stop is not None:
+            if state.topic not in found or state.stop is not None:
                 continue
             topic = found[state.topic]
-            if topic is None or topic.topic_id != state.topic_id:
-                what = "does not exist any more" if topic is None else "was deleted and made anew"
-                self.lane.gap(name, f"topic {state.topic} {what}")
+            self._misses[state.topic] = self._misses[state.topic] + 1 if topic is None else 0
+            if self._misses[state.topic] >= MISSES:
+                del self._misses[state.topic]
+                self.lane.gap(name, f"topic {state.topic} does not exist any more")
+            elif topic is not None and state.topic_id and topic.topic_id != state.topic_id:
+                self.lane.gap(name, f"topic {state.topic} was deleted and made anew")
 
-    def lose(self, topic: str, reason: BrokerError) -> None:
-        """Let go of the input whose records are gone; it comes back with its next hello if the topic is there."""
-        for name, state in list(self.lane.inputs.items()):
-            if state.topic != topic or state.stop is not None:
-                continue
-            try:
-                if isinstance(reason, MissingTopic):
-                    raise reason
-                low, until = extent(self._reader, topic, self.partition)
-            except BrokerError:
-                self.lane.gap(name, str(reason))
-            else:
-                self.lane.gap(name, str(reason), low=low, until=until)
+    def is_reading(self, name: str, wanted: Attachment) -> bool:
+        """Tell whether an input has this attachment here, and is not stopped."""
+        state = self.lane.inputs.get(name)
+        return state is not None and state.attachment == wanted.attachment and state.stop is None
+
+    def lose(self, name: str, reason: BrokerError, found: Extent | BrokerError) -> None:
+        """Let go of an input whose records are gone; it comes back with its next hello if its topic is there."""
+        if isinstance(found, BrokerError):
+            self.lane.gap(name, str(reason))
+        else:
+            self.lane.gap(name, str(reason), low=found.low, until=found.until)
 
     def take(self, batches: Mapping[str, Batch]) -> None:
         """Process one batch: records by topic."""

@@ -25,6 +25,7 @@ from lmerge.kafka import (
     Fenced,
     GroupMember,
     KafkaSettings,
+    MissingTopic,
     Partition,
     PartitionReader,
     TopicAdmin,
@@ -35,7 +36,7 @@ from services.clock import now_ms
 from services.log import Level, log
 from services.merge.attaching import Looks, look
 from services.merge.control import Control
-from services.merge.definitions import Desired
+from services.merge.definitions import Attachment, Desired
 from services.merge.lane_record import LaneRecord
 from services.merge.lane_runner import LaneRunner
 from services.merge.metrics import Failure, MergeMetrics
@@ -165,7 +166,8 @@ class MergeLoop:
             pools = Pools(*(stack.enter_context(self._pool(what)) for what in Pools._fields))
             stack.callback(lambda: pools.look.shutdown(cancel_futures=True))
             stack.callback(lambda: pools.take_over.shutdown(cancel_futures=True))
-            self._looks = Looks(pools.look, partial(look, self._settings, self._admin))
+            looking = partial(look, self._settings, self._admin)
+            self._looks, self._losses = Looks(pools.look, looking), Looks(pools.look, looking)
             self._looking = None
             reader = stack.enter_context(PartitionReader(self._settings))
             member = stack.enter_context(
@@ -207,7 +209,8 @@ class MergeLoop:
             member.poll(self._pace.commit_seconds)
         self._own(member, pools.take_over)
         self._follow()
-        self._watch_topics(pools.look)
+        self._watch_topics(reader, pools.look)
+        self._let_lost_go(reader)
         self._read_on(reader)  # an input that was attached again must not get what was read for it before
         self._pass_markers(reader)
         batches = self._poll(reader)
@@ -295,8 +298,10 @@ class MergeLoop:
                     self._lanes[partition].attach(name, desired.inputs[name], found)
         self._followed = None if missing else desired
 
-    def _watch_topics(self, pool: ThreadPoolExecutor) -> None:
+    def _watch_topics(self, reader: PartitionReader, pool: ThreadPoolExecutor) -> None:
         """Look now and then whether all topics are still there: the client library says nothing if not.
+
+        Or it says so once, of a topic that is there, and reads it no more: then it is told to read it again.
 
         Raises:
             MissingTopic: one of the merge itself is not.
@@ -307,6 +312,8 @@ class MergeLoop:
             require_topics(self._made, found)
             for runner in self._lanes.values():
                 runner.check_topics(found)
+            missed = [where for where, reason in reader.failed.items() if isinstance(reason, MissingTopic)]
+            reader.remove(*(where for where in missed if found.get(where[0]) is not None))
         if self._looking is None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
             topics = {*self._made, *(topic for runner in self._lanes.values() for topic in runner.topics)}
@@ -325,18 +332,38 @@ class MergeLoop:
         due = self._committed_at + self._pace.commit_seconds - time.monotonic()
         if due > 0 and not reader.left_some:
             self._stop.wait(due)  # what comes until then waits for it anyway: no step for each record
-        try:
-            return reader.poll_batches(0.0 if due > 0 else self._pace.commit_seconds)
-        except BrokerError as error:
-            failed = reader.failed
-            if not failed:
-                raise
-            for (topic, partition), reason in failed.items():
-                if partition in self._lanes:
-                    self._lanes[partition].lose(topic, reason)
-                reader.remove((topic, partition))
-            log("warning", "records gone", merge=self.name, text=str(error))
-            return {}
+        while True:
+            try:
+                return reader.poll_batches(0.0 if due > 0 else self._pace.commit_seconds)
+            except BrokerError as error:  # each is raised once
+                if not any(error is reason for reason in reader.failed.values()):
+                    raise
+                log("warning", "input cannot be read", merge=self.name, text=str(error))
+
+    def _let_lost_go(self, reader: PartitionReader) -> None:
+        """Let go of inputs whose records are gone, when it was seen what is left; until then they are only silent.
+
+        Of a topic that is said to be missing `_watch_topics` decides.
+        """
+        desired, failed = self._wanted(), reader.failed
+        if desired is None or not failed:
+            return
+        lost = {name: self._lost(name, wanted, failed) for name, wanted in desired.inputs.items()}
+        self._losses.keep([desired.inputs[name] for name, reasons in lost.items() if reasons])
+        for name, reasons in lost.items():
+            if reasons:
+                for partition, found in self._losses.at(desired.inputs[name], reasons).items():
+                    if partition in reasons:
+                        self._lanes[partition].lose(name, reasons[partition], found)
+
+    def _lost(self, name: str, wanted: Attachment, failed: Mapping[Partition, BrokerError]) -> dict[int, BrokerError]:
+        """Return in which lanes the records of an input are gone, and why."""
+        return {
+            partition: reason
+            for (topic, partition), reason in failed.items()
+            if topic == wanted.definition.topic and not isinstance(reason, MissingTopic)
+            if partition in self._lanes and self._lanes[partition].is_reading(name, wanted)
+        }
 
     def _read_on(self, reader: PartitionReader) -> None:
         """Let the reader have exactly the partitions that the lanes want, from where they want them."""

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from lmerge.kafka import MissingTopic, RetryError
+from lmerge.kafka import MissingTopic, Refused, RetryError
 from services.merge import attaching
 from services.merge.attaching import Extent, Found, Looks
 from services.merge.definitions import Attachment, InputDefinition
@@ -50,7 +50,7 @@ def test_who_did_not_answer_is_looked_at_again_after_a_pause(
     pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[Collection[int]] = []
-    gone = MissingTopic("no such partition")
+    gone = Refused("not allowed")
 
     def look(topic: str, partitions: Collection[int]) -> Found:
         looked.append(partitions)
@@ -70,6 +70,31 @@ def test_who_did_not_answer_is_looked_at_again_after_a_pause(
         finish(looks)
         assert looks.at(wanted("r1"), [1]) == {}
     assert looked == [[0, 1, 2], [1], [1]]
+
+
+def test_a_topic_is_missing_when_several_looks_in_a_row_have_missed_it(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that is asked may not have heard yet of one that was made a moment ago."""
+    gone = MissingTopic("no such topic")
+    there = Extent("r1", 0, 5)
+    # One look before it is believed it is found, once in part; then it stays away.
+    some: list[Found] = [{0: gone, 1: gone}] * (attaching.MISSES - 1)
+    every: list[Found] = [*some, {0: there, 1: there}, *some, {0: there, 1: gone}, {0: gone, 1: gone}]
+    answers = iter(every)
+    monkeypatch.setattr(attaching, "AGAIN_SECONDS", -1.0)
+    looks = Looks(pool, lambda _topic, _partitions: next(answers))
+
+    def found() -> Found:
+        assert looks.at(wanted("r1"), [0, 1]) == {}
+        finish(looks)
+        return looks.at(wanted("r1"), [0, 1])
+
+    assert [found() for _ in some] == [{}] * len(some)
+    assert found() == {0: there, 1: there}
+    assert [found() for _ in some] == [{}] * len(some)
+    assert found() == {0: there, 1: gone}
+    assert found() == {}, "what was told is not counted again"
 
 
 def test_what_was_found_for_another_attachment_does_not_count(pool: ThreadPoolExecutor) -> None:
