@@ -20,8 +20,8 @@ from services.merge.metrics import Metrics
 from services.merge.options import ServiceSettings, service_options
 from services.merge.supervisor import Supervisor
 
-TOPIC_SECONDS = 5.0
-"""How long a REST call waits for the broker to say whether a topic exists."""
+ANSWER_SECONDS = 5.0
+"""How long a REST call waits for the broker to say whether a topic exists, or what a lane has committed."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "LMERGE"})
@@ -35,7 +35,7 @@ def _run(settings: ServiceSettings) -> None:
     with ExitStack() as stack:
         control = Control(settings.kafka)
         stack.callback(control.close)
-        records = LaneRecords(settings.kafka)
+        records = LaneRecords(settings.kafka, timeout_seconds=ANSWER_SECONDS)
         stack.callback(records.close)
         metrics = Metrics()
         owner = f"{socket.gethostname()}/{os.getpid()}"
@@ -46,7 +46,7 @@ def _run(settings: ServiceSettings) -> None:
 
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
-        topics = TopicAdmin(settings.kafka, timeout_seconds=TOPIC_SECONDS)
+        topics = TopicAdmin(settings.kafka, timeout_seconds=ANSWER_SECONDS)
         app = make_app(Parts(control, records, supervisor, topics, metrics.registry), settings.tokens)
         server = stack.enter_context(RestServer(app, settings.rest))
         log("info", "begun", url=server.url, owner=owner)

@@ -2,7 +2,7 @@
 
 import threading
 
-from lmerge.kafka import KafkaSettings, MissingTopic, TailReader
+from lmerge.kafka import KafkaSettings, MissingTopic, RetryError, TailReader
 from services.merge.definitions import Desired
 from services.merge.lane_record import LaneRecord, decode
 
@@ -12,11 +12,13 @@ class LaneRecords:
 
     Args:
         settings: the cluster.
+        timeout_seconds: how long to wait for the broker; and, before that, for those who wait for it already.
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, *, timeout_seconds: float) -> None:
         self._lock = threading.Lock()
-        self._reader = TailReader(settings)
+        self._timeout_seconds = timeout_seconds
+        self._reader = TailReader(settings, timeout_seconds=timeout_seconds)
 
     def read(self, merge: str, desired: Desired) -> list[LaneRecord | None]:
         """Return the last committed record of each lane; None where nothing is committed yet.
@@ -29,11 +31,14 @@ class LaneRecords:
         return [self._read(topic, partition) for partition in range(desired.definition.partitions)]
 
     def _read(self, topic: str, partition: int) -> LaneRecord | None:
-        with self._lock:
-            try:
-                tail = self._reader.read_tail(topic, partition)
-            except MissingTopic:
-                return None
+        if not self._lock.acquire(timeout=self._timeout_seconds):
+            raise RetryError(f"cannot read {topic}/{partition}: others wait for the broker; {RetryError.advice}")
+        try:
+            tail = self._reader.read_tail(topic, partition)
+        except MissingTopic:
+            return None
+        finally:
+            self._lock.release()
         return None if tail is None or tail.value is None else decode(tail.value)
 
     def close(self) -> None:

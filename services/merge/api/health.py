@@ -1,7 +1,7 @@
 """Liveness, readiness and metrics: for machines, without a token.
 
-Liveness and readiness answer on the event loop, not in a thread of the pool: the calls there may all be waiting for a
-broker, and that is no reason to kill the process.
+They answer on the event loop, not in a thread of the pool: the calls there may all be waiting for a broker, and that is
+no reason to kill the process, nor to see nothing of it. None of them asks anybody.
 """
 
 from fastapi import APIRouter, Response
@@ -51,7 +51,7 @@ def health(parts: Parts) -> APIRouter:
             }
         },
     )
-    def metrics() -> Response:
+    async def metrics() -> Response:
         """Show the metrics."""
         return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
 
