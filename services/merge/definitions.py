@@ -8,6 +8,10 @@ from lmerge import MINUS_INFINITY, OutputPolicy, StreamProperties
 from lmerge.choose import Algorithm
 from lmerge.errors import UsageError
 
+MAX_INPUTS: Final = 100
+"""Inputs of a merge. Each adds some 350 bytes to every lane record, of which a lane may write fifty a second; with some
+3,000 of them a broker would take none any more."""
+
 MAX_FORMER_TOPICS: Final = 100
 """Topics of former inputs that a merge remembers: replicas take the same few names again, and the document of a merge
 stays far below the largest record that a broker takes."""
@@ -81,7 +85,7 @@ class MergeDefinition(Model):
     normal_form: NormalFormDefinition | None = None
     feedback: FeedbackDefinition = FeedbackDefinition()
     quarantine_diverging: bool = False
-    """Stop an input that contradicts the majority of the others."""
+    """Stop an input that contradicts the majority of the others; R3 and R4 only, since the others do not compare."""
     longest_lifetime_ms: Annotated[int, Field(ge=0)] | None = None
     """R0 to R2 need it when their first input began cold: the merged topic is complete that much after the origin."""
     merged_topic: TopicName | None = None

@@ -7,9 +7,10 @@ of partitions, the topic of an input) is a conflict that says the way out.
 from collections.abc import Callable
 
 from lmerge.choose import Algorithm, choose, lacking
-from lmerge.errors import LMergeError
+from lmerge.errors import LMergeError, UsageError
 from services.merge.definitions import (
     MAX_FORMER_TOPICS,
+    MAX_INPUTS,
     Attachment,
     Desired,
     FastForward,
@@ -35,6 +36,10 @@ class TooWeak(Conflict):
     """An input promises less than the algorithm needs."""
 
 
+class TooMany(Conflict):
+    """A merge has as many inputs as it may have."""
+
+
 class TooFar(Conflict):
     """An input was to skip beyond what is committed in every lane."""
 
@@ -58,12 +63,19 @@ def put_merge(now: Desired | None, name: str, definition: MergeDefinition, new_i
 
     Raises:
         Conflict: it is defined otherwise.
+        UsageError: it asks for what its algorithm cannot do.
     """
     if now is not None:
         if now.definition != definition:
             raise Conflict(f"merge {name} is defined otherwise; delete it first, or choose another name")
         return now
     algorithm, reason = resolve(definition)
+    # Not a rule of the model: a merge that was defined before there was this one goes on.
+    if definition.quarantine_diverging and algorithm not in ("R3", "R4"):
+        raise UsageError(
+            f"merge {name} comes to {algorithm}, which does not compare its inputs, so quarantine_diverging would do "
+            "nothing: leave it out, or say algorithm R3 (where (payload, vs) is a key) or R4"
+        )
     return Desired(id=new_id(), definition=definition, algorithm=algorithm, reason=reason)
 
 
@@ -73,6 +85,7 @@ def put_input(now: Desired | None, merge: str, name: str, definition: InputDefin
     Raises:
         NotFound: there is no such merge.
         Conflict: the input is attached otherwise, its topic is that of another input, or it promises too little.
+        TooMany: the merge has as many inputs as it may have.
     """
     now = _existing(now, merge)
     there = now.inputs.get(name)
@@ -80,6 +93,11 @@ def put_input(now: Desired | None, merge: str, name: str, definition: InputDefin
         if there.definition != definition:
             raise Conflict(f"input {name} of merge {merge} is attached otherwise; detach it first")
         return now
+    if len(now.inputs) >= MAX_INPUTS:
+        raise TooMany(
+            f"merge {merge} has {len(now.inputs)} inputs, and may have {MAX_INPUTS}: detach one that is not needed any "
+            "more, or merge some of them in a merge of their own and attach its merged topic"
+        )
     for other, attached in now.inputs.items():
         if attached.definition.topic == definition.topic:
             raise Conflict(f"topic {definition.topic} is that of input {other}; give each input a topic of its own")

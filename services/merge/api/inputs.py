@@ -152,7 +152,10 @@ def inputs(parts: Parts) -> APIRouter:
         responses={
             200: answer(examples.attached(), "It was attached like this already; nothing is changed."),
             201: {"model": InputView, **answer(examples.attached(), "It is attached now.")},
-            **documented("malformed", "conflict", "too_weak", "missing_topic", "wrong_partitions", "refused_by_kafka"),
+            **documented(
+                *("malformed", "conflict", "too_weak", "too_many_inputs"),
+                *("missing_topic", "wrong_partitions", "refused_by_kafka"),
+            ),
         },
     )
     def put_input(

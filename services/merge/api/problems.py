@@ -19,7 +19,7 @@ from lmerge.kafka import BrokerError, MissingTopic, Refused, WrongPartitions
 from services.log import log
 from services.merge.api.checks import NotQuarantined, TopicTaken
 from services.merge.control_topic import UnreadableControl
-from services.merge.desired import Conflict, NotFound, TooFar, TooWeak
+from services.merge.desired import Conflict, NotFound, TooFar, TooMany, TooWeak
 from services.merge.lane_record import UnreadableRecord
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -34,6 +34,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "too_slow": (408, "the body did not come in time"),
     "conflict": (409, "it is there in another form"),
     "too_weak": (409, "the input promises less than the algorithm needs"),
+    "too_many_inputs": (409, "the merge has as many inputs as it may have"),
     "missing_topic": (409, "a topic does not exist"),
     "wrong_partitions": (409, "a topic has another number of partitions than the merge"),
     "topic_taken": (409, "a topic belongs to something else"),
@@ -54,6 +55,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
 _CODE_OF: Final[tuple[tuple[type[LMergeError], str], ...]] = (
     (NotFound, "not_found"),
     (TooWeak, "too_weak"),
+    (TooMany, "too_many_inputs"),
     (TooFar, "too_far"),
     (NotQuarantined, "not_quarantined"),
     (TopicTaken, "topic_taken"),

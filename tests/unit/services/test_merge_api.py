@@ -1,10 +1,13 @@
 """The admin API, with its parts in memory: every call, every code."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -12,10 +15,15 @@ from lmerge import INFINITY
 from lmerge.kafka import MissingTopic, Refused, RetryError
 from services.merge.api import openapi
 from services.merge.api.problems import CODES
-from services.merge.lane_record import Sample, Stop, UnreadableRecord
+from services.merge.api.server import RestServer
+from services.merge.definitions import Attachment, Desired, InputDefinition
+from services.merge.lane_record import LaneRecord, Sample, Stop, UnreadableRecord
+from services.merge.options import RestSettings
 from tests.support.rest import ADMIN, NOW, World
 
 ROOT = Path(__file__).parents[3]
+THREADS = 40
+"""So many calls run at the same time: the threads of the framework's pool."""
 
 
 @pytest.fixture
@@ -73,6 +81,11 @@ def test_a_definition_that_makes_no_sense_names_the_fields_and_repeats_nothing(w
     assert "secret-typed-here" not in json.dumps(body)
     assert refused(world.call("PUT", "/v1/merges/m", {"policy": "sometimes"})) == "invalid"
     assert refused(world.call("PUT", "/v1/merges/m", {"algorithm": "R1", "normal_form": {}})) == "invalid"
+    ordered = {"insert_only": True, "order": "strictly increasing"}
+    cannot = {"quarantine_diverging": True, "properties": [ordered]}
+    assert refused(world.call("PUT", "/v1/merges/m", cannot)) == "invalid"
+    answer = world.call("POST", "/v1/merges:validate", {"name": "m", "definition": cannot})[1]
+    assert [each["code"] for each in answer["problems"]] == ["invalid"]
     assert refused(world.call("PUT", "/v1/merges/Not-An-Id", {})) == "invalid"
     assert refused(world.call("GET", "/v1/merges?limit=0")) == "invalid"
     assert world.control.changes == []
@@ -182,6 +195,17 @@ def test_an_input_is_attached_once_and_detached(world: World) -> None:
     assert [what for *_, what in world.control.changes[1:]] == ["attach input r1 (topic a)", "detach input r1"]
 
 
+def test_one_input_too_many_is_refused_with_the_way_out(world: World) -> None:
+    world.with_merge("m", inputs=())
+    now = world.control.desired["m"]
+    attached = {f"r{n}": Attachment(attachment=f"{n}", definition=InputDefinition(topic=f"{n}")) for n in range(100)}
+    world.control.desired = {"m": now.model_copy(update={"inputs": attached})}
+    world.topics.partitions["one.more"] = 1
+    answer = world.call("PUT", "/v1/merges/m/inputs/one_more", {"topic": "one.more"})
+    assert refused(answer) == "too_many_inputs"
+    assert "detach one" in answer[1]["detail"]
+
+
 def test_an_input_that_promises_too_little_is_refused_with_the_way_out(world: World) -> None:
     assert world.call("PUT", "/v1/merges/m", {"algorithm": "R2"})[0] == 201
     world.topics.partitions["a"] = 1
@@ -277,6 +301,36 @@ def test_health_readiness_and_metrics_need_no_token(world: World) -> None:
     assert world.client.request("GET", "/metrics").headers["content-type"].startswith("text/plain; version=0.0.4")
     assert world.client.request("GET", "/docs").status_code == 200
     assert world.client.request("GET", "/openapi.json").json()["info"]["title"] == "LMerge"
+
+
+def test_machines_are_answered_while_more_calls_wait_for_a_broker_than_there_are_threads(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.with_merge("m")
+    waiting = threading.Semaphore(0)
+    answers = threading.Event()
+
+    def read(_merge: str, _desired: Desired) -> list[LaneRecord | None]:
+        waiting.release()
+        answers.wait(60)
+        return [None]
+
+    monkeypatch.setattr(world.records, "read", read)
+    with (
+        RestServer(world.app, RestSettings("127.0.0.1", 0)) as server,
+        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60) as client,
+        ThreadPoolExecutor(THREADS + 5) as pool,
+    ):
+        calls = [pool.submit(client.get, "/v1/merges/m") for _ in range(THREADS + 5)]
+        try:
+            for _ in range(THREADS):
+                assert waiting.acquire(timeout=60)
+            for path in ("/healthz", "/readyz", "/metrics"):
+                assert client.get(path, timeout=30).status_code == 200, path
+            assert not any(call.done() for call in calls)
+        finally:
+            answers.set()
+        assert {call.result().status_code for call in calls} == {200}
 
 
 def test_what_is_no_call_is_refused_as_a_problem(world: World) -> None:

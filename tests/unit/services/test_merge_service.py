@@ -1,24 +1,27 @@
 """The decisions of the merge service that need no broker."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from lmerge.choose import Algorithm
+from lmerge.errors import UsageError
 from lmerge.kafka import Batch, Record
 from services.clock import now_ms
 from services.merge import desired as decide
 from services.merge.control_topic import UnreadableControl, desired_from, to_record
 from services.merge.definitions import (
     MAX_FORMER_TOPICS,
+    MAX_INPUTS,
     Desired,
     InputDefinition,
     MergeDefinition,
     NormalFormDefinition,
     Properties,
 )
-from services.merge.desired import Conflict, NotFound, TooFar, TooWeak
+from services.merge.desired import Conflict, NotFound, TooFar, TooMany, TooWeak
 from services.merge.lane import POSITIONS_MS, Lane
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
@@ -63,6 +66,30 @@ def test_what_is_not_there_is_not_found() -> None:
 def test_an_input_that_is_attached_again_is_another_attachment() -> None:
     now = decide.delete_input(merge(r1=R1), "m", "r1")
     assert decide.put_input(now, "m", "r1", R1, lambda: "r1-2").inputs["r1"].attachment == "r1-2"
+
+
+def test_a_merge_has_so_many_inputs_and_no_more() -> None:
+    now = merge(**{f"r{n}": InputDefinition(topic=f"m.replica.r{n}") for n in range(MAX_INPUTS)})
+    one_more = InputDefinition(topic="one.more")
+    with pytest.raises(TooMany, match="detach one"):
+        decide.put_input(now, "m", "one_more", one_more, lambda: "x")
+    assert decide.put_input(now, "m", "r1", R1, lambda: "x") is now
+    fewer = decide.delete_input(now, "m", "r1")
+    assert len(decide.put_input(fewer, "m", "one_more", one_more, lambda: "x").inputs) == MAX_INPUTS
+
+
+@pytest.mark.parametrize("algorithm", ["R0", "R1", "R2", "auto"])
+def test_an_algorithm_that_does_not_compare_its_inputs_cannot_quarantine_who_contradicts(algorithm: Any) -> None:
+    """Those that were defined so before this was refused are read, and asking for them again changes nothing."""
+    properties = (Properties(insert_only=True, order="strictly increasing"),)
+    definition = MergeDefinition(algorithm=algorithm, properties=properties, quarantine_diverging=True)
+    with pytest.raises(UsageError, match=r"R[012], which does not compare .* say algorithm R3"):
+        decide.put_merge(None, "m", definition, lambda: "id")
+    there = Desired(definition=definition, algorithm="R0")
+    assert decide.put_merge(there, "m", definition, lambda: "id") is there
+    assert Desired.model_validate_json(there.model_dump_json()) == there
+    for right in (MergeDefinition(quarantine_diverging=True), definition.model_copy(update={"algorithm": "R4"})):
+        assert decide.put_merge(None, "m", right, lambda: "id").algorithm in ("R3", "R4")
 
 
 def test_the_topics_of_inputs_that_left_are_remembered_each_once_and_not_without_bound() -> None:
