@@ -25,6 +25,7 @@ from tests.support.spark_cluster import SparkCluster
 QUERY = load_query("hot_items")
 WINDOWS = QUERY.windows
 PARTITIONS = 2
+SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 @pytest.fixture
@@ -52,6 +53,11 @@ def assert_gone(process: ReplicaProcess, tree: dict[int, str], how: str, figure:
     figure(f"{how}: {len(tree)} processes, all gone {process.outlived_seconds:.1f} s after the first")
 
 
+def newest_offsets(directory: Path) -> str:
+    """Read what Spark has planned last, with the settings that it keeps."""
+    return max((directory / "spark" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name)).read_text()
+
+
 def assert_measured(probed: Probed, *, batch: int, rows: int, stable: int) -> None:
     """See that what a replica has done shows in its metrics, once Spark has noted its last batch."""
     wait_seldom(lambda: probed.metric("batch") == batch, "Spark has noted the last batch", seconds=30)
@@ -66,7 +72,10 @@ def assert_measured(probed: Probed, *, batch: int, rows: int, stable: int) -> No
 def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_leaves_a_process(
     spark: SparkSession, world: FeedWorld, tmp_path: Path, figure: Figure
 ) -> None:
-    """It is killed between the sink's commit and Spark's; its successor, in this process, loses and repeats nothing."""
+    """It is killed between the sink's commit and Spark's; its successor, in this process, loses and repeats nothing.
+
+    The successor asks for another number of shuffle partitions: the checkpoint's stays.
+    """
     rows = bids(5, count=600, partitions=PARTITIONS, seconds=60)
     world.write_rows("bids", rows)
     world.cut(steps=10)
@@ -76,7 +85,7 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_
         settings = tmp_path / "settings.toml"
         lines = {"port": probed.port, "api": f"http://127.0.0.1:{service.port}", "max_cuts": 1}
         settings.write_text("\n".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in lines.items()))
-        options = ("--config", str(settings))  # its bound of a batch loses against the flag
+        options = ("--conf", f"{SHUFFLES}=3", "--config", str(settings))  # its bound of a batch loses against the flag
         process = ReplicaProcess(world, directory, plan="direct", lanes=LANES, max_cuts=1_000, options=options)
         with closing(process):
             process.start(LMERGE_TOKEN=TOKEN)
@@ -107,13 +116,44 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_
             assert_gone(process, tree, "kill -9", figure)
             assert is_between_the_commits(directory, process.committed_batch())
             assert is_attached(service, world.name), "it will come back"
+    assert spark.conf.get(SHUFFLES) != "3"
     with ExitStack() as stack:
         successor = RunningReplica(stack, settings_in(world, directory, QUERY, "direct"), spark).start()
         world.beat(tau=tau + WINDOWS.width_ms)
         successor.wait_for_watermark(tau + WINDOWS.width_ms)
         assert successor.dropped() == 0
+    assert f'"{SHUFFLES}":"3"' in newest_offsets(directory)
     assert process.topic.frozen() == window_counts(rows, WINDOWS, below=tau)
     assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
+
+
+def test_results_that_do_not_fit_into_the_driver_end_it_with_a_way_out_and_more_room_is_one(
+    spark: SparkSession, world: FeedWorld, tmp_path: Path, long: bool
+) -> None:
+    """A batch without results has 19 KB, which are Spark's own; the one that closes 300 windows has 93 KB."""
+    if not long:
+        pytest.skip(
+            "it starts Spark in a process of its own, half a minute; tests/unit/replicas/test_errors has the text"
+        )
+    rows = bids(7, count=600, partitions=PARTITIONS, seconds=600)
+    world.write_rows("bids", rows)
+    world.cut(steps=10)
+    tau = max(row.ts for row in rows) + 2 * WINDOWS.width_ms
+    world.beat(tau=tau)
+    options = ("--conf", "spark.driver.maxResultSize=48k")
+    process = ReplicaProcess(world, tmp_path / "r1", plan="direct", lanes=LANES, max_cuts=1_000, options=options)
+    with closing(process):
+        process.start()
+        assert process.wait_for_end() == 1
+        *_, last = process.log().splitlines()
+        assert "batch 1: its results do not fit into the driver" in last
+        assert "give the driver more room: --conf spark.driver.memory=2g --conf spark.driver.maxResultSize=1g" in last
+    assert process.topic.kinds()["insert"] == 0
+    with ExitStack() as stack:
+        roomier = RunningReplica(stack, settings_in(world, tmp_path / "r1", QUERY, "direct"), spark).start()
+        roomier.wait_for_watermark(tau)
+    assert process.topic.frozen() == window_counts(rows, WINDOWS, below=tau)
+    assert process.topic.kinds()["hello"] == LANES, "the same incarnation"
 
 
 def test_a_replica_that_still_waits_for_its_feed_says_so_and_is_stopped_cleanly(
