@@ -63,7 +63,7 @@ class Running:
         thread.start()
         stack.callback(thread.join)
         stack.callback(self.loop.stop)
-        self.wait(lambda: self.stable == 3 and all(self.of(name).joined for name in ("r1", "r2")), "both are merged")
+        self.wait(lambda: self.stable == 3 and self.joined == {"r1", "r2"}, "both are merged")
 
     def topic(self, name: str) -> str:
         return f"{self.name}.{name}"
@@ -86,6 +86,11 @@ class Running:
     def stable(self) -> int | None:
         """The committed stable."""
         return self.loop.records[0].max_stable if 0 in self.loop.records else None
+
+    @property
+    def joined(self) -> set[str]:
+        """The inputs that are joined, as committed."""
+        return {name for name, each in self.loop.records[0].inputs.items() if each.joined}
 
     def of(self, name: str) -> InputRecord:
         """An input as committed."""
