@@ -142,8 +142,8 @@ def records_of(
         key: the fields of the payload that place a result; none means all of them.
         lanes: how many there are.
         rank: the field of the payload that orders results with one vs; None: the canonical payload does.
-        before: results with `ve < before` are left out, but those of an operator: the replica has said that it lacks
-            them.
+        before: results with `ve < before` are left out, except those of an operator: the replica has said that it
+            lacks them.
 
     Raises:
         UsageError: a row lacks a field or has no lifetime: the plan is wrong.

@@ -91,7 +91,7 @@ def _sentence(error: Exception, where: str) -> str:
 
 def _place(error: Exception) -> str:
     """Find the last line at which an error came out of the file that was imported first; empty if nothing tells."""
-    if isinstance(error, SyntaxError) and error.filename:
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return f"{error.filename}:{error.lineno or 1}"
     ours = {__file__, importlib.__file__}
     frames = [

@@ -135,6 +135,9 @@ class FeedOwner:
     def _read(self) -> list[Record]:
         try:
             return self._reader.poll(max(0.0, min(self._seconds_left(), LONGEST_WAIT)))
+        except MissingTopic as error:  # whether it is missing is for `_refresh` to say
+            log("warning", "a source cannot be read", feed=self._definition.name, error=str(error))
+            return []
         except RecordsGone:
             # A topic that was made anew lacks them too, and is to be told from one that retention has shortened.
             self._require_same(look(self._admin, self._definition))
@@ -188,7 +191,15 @@ class FeedOwner:
             log("warning", "cannot look at the topics", feed=self._definition.name, error=str(error))
             return
         self._require_same(topics)
+        self._read_again()
         self._grow(topics)
+
+    def _read_again(self) -> None:
+        """Go on with topics that are there, though the client library said once that they are not."""
+        missed = [where for where, reason in self._reader.failed.items() if isinstance(reason, MissingTopic)]
+        if missed:
+            self._reader.remove(*missed)
+            self._reader.add({where: self._maker.positions[where] for where in missed})
 
     def _require_same(self, topics: FeedTopics) -> None:
         require_feed(self._definition, expected=self._maker.last.feed, found=topics.feed_id)

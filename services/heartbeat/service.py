@@ -26,7 +26,7 @@ from lmerge.process.probes import Readiness
 from services.heartbeat.ledger import Ledger
 from services.heartbeat.left_out import LeftOutRows
 from services.heartbeat.metrics import Metrics
-from services.heartbeat.owner import LONGEST_WAIT, FeedOwner, Pace
+from services.heartbeat.owner import LONGEST_WAIT, REFRESH_SECONDS, FeedOwner, Pace
 from services.heartbeat.takeover import Start, take_over
 from services.heartbeat.topics import Absence, FeedTopics, prepare
 from services.log import log
@@ -114,7 +114,7 @@ class HeartbeatService:
                 return self._prepare()
             except RetryError as error:
                 log("warning", "cannot look at the topics", feed=self._definition.name, error=str(error))
-                self._stop.wait(_RETRY_SECONDS)
+                self._stop.wait(REFRESH_SECONDS)
         return None
 
     def _prepare(self) -> FeedTopics:

@@ -54,7 +54,7 @@ class Absence:
         """Look at the topics.
 
         Raises:
-            RetryError: one is missing, but was there a few looks ago; or as `look`.
+            RetryError: one is missing, which may be the news of a broker that is behind; or as `look`.
             MissingTopic: so many looks in a row have missed one.
         """
         try:

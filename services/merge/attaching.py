@@ -77,7 +77,9 @@ class Looks:
         return answered
 
     def _is_missing(self, key: str, found: Found) -> bool:
-        """Count the looks that missed something; tell whether it is to be believed by now."""
+        """Count the looks that missed something; tell whether it is to be believed by now. No answer tells nothing."""
+        if all(isinstance(each, RetryError) for each in found.values()):
+            return False
         misses = self._misses.pop(key, 0) + 1
         if not any(isinstance(each, MissingTopic) for each in found.values()):
             return False

@@ -153,12 +153,21 @@ class LaneRunner:
             if state.topic not in found or state.stop is not None:
                 continue
             topic = found[state.topic]
-            self._misses[state.topic] = self._misses[state.topic] + 1 if topic is None else 0
-            if self._misses[state.topic] >= MISSES:
-                del self._misses[state.topic]
+            misses = self._misses.pop(state.topic, 0) + 1
+            if topic is not None:
+                self._is_same(name, topic.topic_id)
+            elif misses >= MISSES:
                 self.lane.gap(name, f"topic {state.topic} does not exist any more")
-            elif topic is not None and state.topic_id and topic.topic_id != state.topic_id:
-                self.lane.gap(name, f"topic {state.topic} was deleted and made anew")
+            else:
+                self._misses[state.topic] = misses
+
+    def _is_same(self, name: str, topic_id: str) -> bool:
+        """Tell whether the topic of an input is the one that it was; let go of the input if not."""
+        state = self.lane.inputs[name]
+        is_same = not state.topic_id or topic_id == state.topic_id
+        if not is_same:
+            self.lane.gap(name, f"topic {state.topic} was deleted and made anew")
+        return is_same
 
     def is_reading(self, name: str, wanted: Attachment) -> bool:
         """Tell whether an input has this attachment here, and is not stopped."""
@@ -169,7 +178,7 @@ class LaneRunner:
         """Let go of an input whose records are gone; it comes back with its next hello if its topic is there."""
         if isinstance(found, BrokerError):
             self.lane.gap(name, str(reason))
-        else:
+        elif self._is_same(name, found.topic_id):
             self.lane.gap(name, str(reason), low=found.low, until=found.until)
 
     def take(self, batches: Mapping[str, Batch]) -> None:

@@ -301,7 +301,8 @@ class MergeLoop:
     def _watch_topics(self, reader: PartitionReader, pool: ThreadPoolExecutor) -> None:
         """Look now and then whether all topics are still there: the client library says nothing if not.
 
-        Or it says so once, of a topic that is there, and reads it no more: then it is told to read it again.
+        It may also say once that a topic is missing which is there, and stop reading it: then it is told to read it
+        again, and likewise if nothing can be found out about the topic: the next failure tells why.
 
         Raises:
             MissingTopic: one of the merge itself is not.
@@ -313,7 +314,7 @@ class MergeLoop:
             for runner in self._lanes.values():
                 runner.check_topics(found)
             missed = [where for where, reason in reader.failed.items() if isinstance(reason, MissingTopic)]
-            reader.remove(*(where for where in missed if found.get(where[0]) is not None))
+            reader.remove(*(where for where in missed if where[0] not in found or found[where[0]] is not None))
         if self._looking is None and time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
             topics = {*self._made, *(topic for runner in self._lanes.values() for topic in runner.topics)}
@@ -347,6 +348,7 @@ class MergeLoop:
         """
         desired, failed = self._wanted(), reader.failed
         if desired is None or not failed:
+            self._losses.keep(())  # what a look has found is not for the next time
             return
         lost = {name: self._lost(name, wanted, failed) for name, wanted in desired.inputs.items()}
         self._losses.keep([desired.inputs[name] for name, reasons in lost.items() if reasons])

@@ -43,6 +43,8 @@ def make_topics(settings: KafkaSettings, name: str, desired: Desired) -> dict[st
 def require_topics(made: Mapping[str, TopicDescription], found: Mapping[str, TopicDescription | None]) -> None:
     """See that the topics of a merge are those that it began with.
 
+    One look is believed: a merge that begins anew without need has lost a second, and finds them.
+
     Raises:
         MissingTopic: one is gone, or is another one under the same name: nothing that the merge knows holds there.
     """

@@ -170,7 +170,7 @@ def test_a_source_that_is_deleted_ends_the_feed(feed: Feed) -> None:
     TopicAdmin(feed.settings).delete(feed.topic)
     assert service.wait() == 2
     assert "it was deleted; the feed has ended" in service.lines[-1]["error"]
-    assert service.events().count("cannot look at the topics") == MISSING_LOOKS - 1
+    assert service.events().count("cannot look at the topics") >= MISSING_LOOKS - 1
 
 
 def write_large(feed: Feed, *sizes: int) -> None:

@@ -56,6 +56,7 @@ def wait_before_commit(file: Path) -> None:
                 time.sleep(0.005)
             super().commit()
 
+    assert lane_runner.TransactionalWriter is TransactionalWriter, "else nothing is planted"  # type: ignore[attr-defined]
     lane_runner.TransactionalWriter = Waiting  # type: ignore[attr-defined]
 
 

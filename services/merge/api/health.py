@@ -1,8 +1,12 @@
 """Liveness, readiness and metrics: for machines, without a token.
 
-They answer on the event loop, not in a thread of the pool: the calls there may all be waiting for a broker, and that is
-no reason to kill the process, nor to see nothing of it. None of them asks anybody.
+They need no thread of the pool: the calls there may all be waiting for a broker, and that is no reason to kill the
+process, nor to see nothing of it. None of them asks anybody. The metrics of many lanes take a while to write: they have
+a thread of their own.
 """
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import APIRouter, Response
 from prometheus_client import generate_latest
@@ -24,6 +28,7 @@ class Alive(BaseModel):
 def health(parts: Parts) -> APIRouter:
     """Make the calls about the process itself."""
     calls = APIRouter(tags=["process"], responses=documented("internal"))
+    writing = ThreadPoolExecutor(1, thread_name_prefix="metrics")
 
     @calls.get("/healthz", responses={200: answer({"status": "alive"}, "The process answers.")})
     async def healthz() -> Alive:
@@ -53,6 +58,7 @@ def health(parts: Parts) -> APIRouter:
     )
     async def metrics() -> Response:
         """Show the metrics."""
-        return Response(generate_latest(parts.registry), media_type="text/plain; version=0.0.4")
+        text = await asyncio.get_running_loop().run_in_executor(writing, generate_latest, parts.registry)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
     return calls

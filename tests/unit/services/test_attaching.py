@@ -78,8 +78,9 @@ def test_a_topic_is_missing_when_several_looks_in_a_row_have_missed_it(
     """The broker that is asked may not have heard yet of one that was made a moment ago."""
     gone = MissingTopic("no such topic")
     there = Extent("r1", 0, 5)
-    # One look before it is believed it is found, once in part; then it stays away.
-    some: list[Found] = [{0: gone, 1: gone}] * (attaching.MISSES - 1)
+    # One look before it is believed it is found, once in part; then it stays away. No answer tells nothing.
+    away = RetryError("nobody answers")
+    some: list[Found] = [*([{0: gone, 1: gone}] * (attaching.MISSES - 1)), {0: away, 1: away}]
     every: list[Found] = [*some, {0: there, 1: there}, *some, {0: there, 1: gone}, {0: gone, 1: gone}]
     answers = iter(every)
     monkeypatch.setattr(attaching, "AGAIN_SECONDS", -1.0)
@@ -95,6 +96,14 @@ def test_a_topic_is_missing_when_several_looks_in_a_row_have_missed_it(
     assert [found() for _ in some] == [{}] * len(some)
     assert found() == {0: there, 1: gone}
     assert found() == {}, "what was told is not counted again"
+
+
+def test_what_is_not_wanted_any_more_is_looked_at_anew_when_it_is(pool: ThreadPoolExecutor) -> None:
+    looks = Looks(pool, lambda topic, partitions: dict.fromkeys(partitions, Extent(topic, 0, 5)))
+    looks.at(wanted("r1"), [0])
+    finish(looks)
+    looks.keep(())
+    assert looks.at(wanted("r1"), [0]) == {}, "what was found then is old"
 
 
 def test_what_was_found_for_another_attachment_does_not_count(pool: ThreadPoolExecutor) -> None:

@@ -5,7 +5,7 @@ import socket
 import struct
 import threading
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.error import HTTPError
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from lmerge.errors import UsageError
 from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, LeftOut, Row, Source
-from lmerge.kafka import MissingTopic, Record, TopicDescription, TopicSpec
+from lmerge.kafka import MissingTopic, Partition, Record, TopicDescription, TopicSpec
 from lmerge.process.probes import Probes, Readiness
 from services.heartbeat import owner as owner_module
 from services.heartbeat.ends import AskedEnds
@@ -152,23 +152,37 @@ class OneBrokerBehind:
 
 
 class Silence:
-    """Reads nothing, and writes to nowhere."""
+    """Reads nothing, and fails as often as it is told to."""
 
-    def add(self, offsets: object) -> None:
-        """Begin."""
+    def __init__(self, *failures: MissingTopic) -> None:
+        self.reading: dict[Partition, int] = {}
+        self.failed: dict[Partition, MissingTopic] = {}
+        self._failures = list(failures)
+
+    def add(self, offsets: Mapping[Partition, int]) -> None:
+        self.reading |= offsets
+
+    def remove(self, *partitions: Partition) -> None:
+        for partition in partitions:
+            self.failed.pop(partition, None)
 
     def poll(self, _timeout_seconds: float) -> list[Record]:
-        return []
+        if not self._failures:
+            return []
+        failure = self._failures.pop()
+        self.failed = dict.fromkeys(self.reading, failure)
+        self.reading = {}
+        raise failure
 
 
-def owner_that_sees(admin: OneBrokerBehind) -> FeedOwner:
+def owner_that_sees(admin: OneBrokerBehind, reader: Silence | None = None) -> FeedOwner:
     metrics = Metrics("f")
     topics = look(OneBrokerBehind([]), DEFINITION)  # type: ignore[arg-type]
     return FeedOwner(
         DEFINITION,
         admin,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        Silence(),  # type: ignore[arg-type]
+        reader or Silence(),  # type: ignore[arg-type]
         last=Heartbeat.start(topics.feed_id, {"a": (0,)}),
         topics=topics,
         pace=Pace(),
@@ -191,6 +205,16 @@ def test_a_topic_that_some_looks_miss_is_not_gone() -> None:
     for _ in range(3 * MISSING_LOOKS):
         owner.step()
     assert admin.looks == 3 * MISSING_LOOKS
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_source_that_the_reader_calls_missing_is_read_again_if_it_is_there() -> None:
+    reader = Silence(MissingTopic("unknown topic or partition"))
+    owner = owner_that_sees(OneBrokerBehind([True]), reader)
+    owner.step()
+    assert reader.reading == {}, "the look has missed it too"
+    owner.step()
+    assert (reader.reading, reader.failed) == ({("a", 0): 0}, {})
 
 
 @pytest.mark.usefixtures("impatient")
