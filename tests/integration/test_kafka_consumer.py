@@ -99,10 +99,12 @@ def write_in_pieces(
         wait_until_decided(settings, topic, partition)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(10))
 def test_however_often_it_starts_again_nothing_is_lost_or_repeated(
-    settings: KafkaSettings, writer: TransactionalWriter, topic: str, seed: int
+    settings: KafkaSettings, writer: TransactionalWriter, topic: str, seed: int, *, long: bool
 ) -> None:
+    if seed and not long:
+        pytest.skip("more seeds: --long")
     rng = Random(seed)
     logs = [random_log(rng) for _ in range(PARTITIONS)]
     write_in_pieces(settings, writer, topic, logs, rng)
