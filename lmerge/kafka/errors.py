@@ -114,6 +114,7 @@ _CODES: Final[dict[type[BrokerError], tuple[str, ...]]] = {
     RetryError: (
         # What list_offsets says of partitions without a leader, and of those of a topic that does not exist.
         "_NOENT",
+        "_DESTROY_BROKER",  # the client library let go of a broker that the cluster did not name for a moment
         *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT"),
         *("_WAIT_COORD", "_IN_PROGRESS", "_PREV_IN_PROGRESS", "_QUEUE_FULL", "_RETRY"),
         *("_MAX_POLL_EXCEEDED", "FENCED_MEMBER_EPOCH", "STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"),

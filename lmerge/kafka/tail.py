@@ -188,21 +188,24 @@ class TailReader(Closing):
     def _watermarks(self, consumer: Consumer, serve: Serve, topic: str, partition: int) -> Watermarks:
         """Ask, and ask again while the partition has no leader: just made, or on a broker that comes back."""
         deadline = Deadline(self._timeout_seconds)
-        asked_anew = False
         while True:
             try:
                 return self._ask(consumer, serve, TopicPartition(topic, partition), max(deadline.left, _LEADER_WAIT))
             except MissingTopic:
-                if asked_anew:
+                # The client library remembers for minutes that a topic is missing, also when it was made meanwhile, and
+                # says so of one whose only broker is away for a moment. The cluster knows.
+                if deadline.passed or not self._is_there(consumer, serve, topic, partition, deadline):
                     raise
-                # The client library remembers for minutes that a topic is missing, also when it was made meanwhile.
-                asked_anew = True
-                with self._edge.calling(f"cannot look for topic {topic}", serve):
-                    consumer.list_topics(topic, max(deadline.left, _LEADER_WAIT))
+                time.sleep(_LEADER_WAIT)
             except RetryError:
                 if deadline.passed:
                     raise
                 time.sleep(_LEADER_WAIT)
+
+    def _is_there(self, consumer: Consumer, serve: Serve, topic: str, partition: int, deadline: Deadline) -> bool:
+        with self._edge.calling(f"cannot look for topic {topic}", serve):
+            found = consumer.list_topics(topic, max(deadline.left, _LEADER_WAIT))
+        return partition in found.topics[topic].partitions
 
     def _ask(self, consumer: Consumer, serve: Serve, where: TopicPartition, timeout_seconds: float) -> Watermarks:
         self._require_open()

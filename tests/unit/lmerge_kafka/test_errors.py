@@ -34,6 +34,7 @@ def error(name: str, text: str = "words", **facts: bool) -> KafkaError:
         (error("_TIMED_OUT", retriable=True), RetryError),
         (error("_TIMED_OUT"), RetryError),
         (error("_TRANSPORT"), RetryError),
+        (error("_DESTROY_BROKER"), RetryError),
         (error("COORDINATOR_LOAD_IN_PROGRESS", retriable=True), RetryError),
         (error("_STATE", retriable=True), RetryError),
         (error("_INCONSISTENT", txn_requires_abort=True), RebuildError),
