@@ -33,6 +33,9 @@ from lmerge.tdb import Event
 
 _VERSION: Constant = 1
 
+_NOT_ALL: Constant = INFINITY - 1
+"""How far a closed partition is complete while there are events without an end to hand out."""
+
 
 class Position(NamedTuple):
     """Where a reader of one partition is: the offset to read from, and what else it has to know there."""
@@ -105,8 +108,8 @@ class FinalEvents:
 
     @property
     def complete(self) -> int:
-        """Every event that ends before this was handed out."""
-        return min(self.stable, self._ready[0].event.ve) if self._ready else self.stable
+        """Every event that ends before this was handed out; at INFINITY, where no more can come, every event."""
+        return min(self.stable, self._ready[0].event.ve, _NOT_ALL) if self._ready else self.stable
 
     @property
     def position(self) -> Position:

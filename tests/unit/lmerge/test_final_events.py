@@ -5,7 +5,7 @@ import pytest
 from lmerge import Element, IllegalElement, UsageError
 from lmerge.final_events import FinalEvents, Gap, Position
 from lmerge.table import Table
-from tests.support.streams import adj, hello, ins, skip, stb
+from tests.support.streams import INF, adj, hello, ins, skip, stb
 
 
 def test_an_element_that_its_partition_rules_out_is_refused_and_changes_nothing() -> None:
@@ -24,6 +24,18 @@ def test_an_element_that_its_partition_rules_out_is_refused_and_changes_nothing(
     events.take(stb(13), 4)
     assert events.hand_out().ve == 12
     assert events.next is None
+
+
+def test_a_closed_partition_is_not_complete_while_endless_events_are_left() -> None:
+    """Else a reader of several that goes on from there would not wait for them, and hand out others first."""
+    events = FinalEvents()
+    elements: list[Element] = [ins("A", 1, INF), ins("B", 2, INF), stb(INF)]
+    for offset, element in enumerate(elements):
+        events.take(element, offset)
+    events.hand_out()
+    assert FinalEvents(events.position).stable < INF
+    events.hand_out()
+    assert FinalEvents(events.position).stable == INF
 
 
 def test_after_what_was_read_before_an_adjust_of_an_unknown_event_is_refused_again() -> None:
