@@ -1,7 +1,6 @@
 """A lane with its Kafka side: fence, recover, write. What to write is decided by `Lane`."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -21,6 +20,7 @@ from services.merge.attaching import Extent
 from services.merge.definitions import Attachment, Desired
 from services.merge.lane import Lane, Prepared
 from services.merge.lane_config import LaneConfig
+from services.merge.lane_input import Input
 from services.merge.lane_record import LANE_KEY, LaneRecord, decode, encode
 from services.merge.recovery import Recovery
 from services.merge.topics import transactional_id
@@ -64,7 +64,7 @@ class LaneRunner:
         self.partition = partition
         self._commits = 0
         # By topic, how many looks in a row have missed it.
-        self._misses: Counter[str] = Counter()
+        self._misses: dict[str, int] = {}
         self._owner = owner
         self._merged = desired.definition.merged(merge)
         self._state = desired.definition.state(merge)
@@ -155,19 +155,12 @@ class LaneRunner:
             topic = found[state.topic]
             misses = self._misses.pop(state.topic, 0) + 1
             if topic is not None:
-                self._is_same(name, topic.topic_id)
+                if _is_another(state, topic.topic_id):
+                    self.lane.gap(name, _made_anew(state))
             elif misses >= MISSES:
                 self.lane.gap(name, f"topic {state.topic} does not exist any more")
             else:
                 self._misses[state.topic] = misses
-
-    def _is_same(self, name: str, topic_id: str) -> bool:
-        """Tell whether the topic of an input is the one that it was; let go of the input if not."""
-        state = self.lane.inputs[name]
-        is_same = not state.topic_id or topic_id == state.topic_id
-        if not is_same:
-            self.lane.gap(name, f"topic {state.topic} was deleted and made anew")
-        return is_same
 
     def is_reading(self, name: str, wanted: Attachment) -> bool:
         """Tell whether an input has this attachment here, and is not stopped."""
@@ -176,9 +169,12 @@ class LaneRunner:
 
     def lose(self, name: str, reason: BrokerError, found: Extent | BrokerError) -> None:
         """Let go of an input whose records are gone; it comes back with its next hello if its topic is there."""
+        state = self.lane.inputs[name]
         if isinstance(found, BrokerError):
             self.lane.gap(name, str(reason))
-        elif self._is_same(name, found.topic_id):
+        elif _is_another(state, found.topic_id):
+            self.lane.gap(name, _made_anew(state))
+        else:
             self.lane.gap(name, str(reason), low=found.low, until=found.until)
 
     def take(self, batches: Mapping[str, Batch]) -> None:
@@ -232,3 +228,12 @@ class LaneRunner:
         """Drop the connections; what is not committed is lost, and comes again."""
         self._writer.close()
         self._reader.close()
+
+
+def _is_another(state: Input, topic_id: str) -> bool:
+    """Tell whether a topic is not the one that an input was attached to, as far as that is known."""
+    return bool(state.topic_id) and topic_id != state.topic_id
+
+
+def _made_anew(state: Input) -> str:
+    return f"topic {state.topic} was deleted and made anew"
