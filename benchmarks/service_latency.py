@@ -1,9 +1,9 @@
 """How long an element takes, to an input topic and through the merge to the merged topic.
 
 One producer writes each element to all inputs at the same moment; a reader of committed records notes when it arrives.
+The load is half of the most that comes through with so many lanes (`most`), or a fixed one.
 """
 
-import itertools
 import os
 import signal
 import subprocess
@@ -26,7 +26,6 @@ from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 Row = dict[str, Any]
 
 INPUTS = 3
-START_MS = 1_700_000_000_000
 
 
 class Load(NamedTuple):
@@ -44,68 +43,155 @@ TRICKLE = Load("one by one", 200, 0.005)
 """About half of what one small broker takes beside the transactions: a producer asks it once for each partition that it
 has records for, and every answer ends a fetch. At 500 with four lanes records waited before it for a second."""
 
+STEADY_SECONDS = 0.01
+"""How often elements are written at half load. Larger portions would measure how long one takes to be worked off."""
+
+STABLE_SECONDS = 0.1
+"""How often a stable follows them, as a heartbeat does."""
+
+ON_THEIR_WAY = 10_000
+"""So many elements are ahead of the merged topic while the most is measured that it takes."""
+
 LINGER_MS = 5
 """How long the producer collects."""
 
 
+def most(settings: KafkaSettings, lanes: int, *, seconds: float, rounds: int) -> Row:
+    """Measure how many elements a second come through, with three inputs, while there are always more to be merged.
+
+    That is what the whole machine takes, with its broker, who writes and who reads.
+    """
+
+    def one(world: _World) -> Row:
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            if world.inputs.sent - len(world.merged.seconds) < ON_THEIR_WAY:
+                world.inputs.write(ON_THEIR_WAY // 20)
+            else:
+                time.sleep(0.0005)
+        row: Row = {"what": "most", "lanes": lanes, "per_second": round(len(world.merged.seconds) / seconds)}
+        world.inputs.flush()
+        world.wait_for_all()
+        return row
+
+    return _measure(settings, lanes, one, rounds=rounds, figure="per_second")
+
+
+def half(found: Row) -> Load:
+    """Return half of the most that was measured."""
+    return Load("half load", found["per_second"] // 2, STEADY_SECONDS)
+
+
 def latency(settings: KafkaSettings, lanes: int, load: Load, *, seconds: float, rounds: int) -> Row:
+    """Measure how old elements are when they are seen in an input topic, and in the merged one."""
+
+    def one(world: _World) -> Row:
+        per_second = _send(world.inputs, load, seconds)
+        world.wait_for_all()
+        row: Row = {"what": "latency", "load": load.name, "lanes": lanes, "rate": load.rate, "sent": per_second}
+        for which, found in {"direct": world.direct, "merged": world.merged}.items():
+            cuts = quantiles(found.seconds, n=100)
+            row |= {f"{which}_p50_ms": round(cuts[49] * 1000, 1), f"{which}_p99_ms": round(cuts[98] * 1000, 1)}
+        row["added_p50_ms"] = round(row["merged_p50_ms"] - row["direct_p50_ms"], 1)
+        row["added_p99_ms"] = round(row["merged_p99_ms"] - row["direct_p99_ms"], 1)
+        return row
+
+    return _measure(settings, lanes, one, rounds=rounds, figure="added_p50_ms")
+
+
+def _measure(settings: KafkaSettings, lanes: int, one: "Callable[[_World], Row]", *, rounds: int, figure: str) -> Row:
     """Measure some calm rounds, after one that warms up the broker, and return the one in the middle."""
-    numbers = itertools.count()
     with _service(settings) as api:
 
-        def one() -> Row:
-            return _round(settings, api, f"l{lanes}-{load.rate}-{next(numbers)}", lanes, load, seconds=seconds)
+        def work() -> Row:
+            with _world(settings, api, lanes) as world:
+                return one(world)
 
-        one()
-        row, figures = calm.middle(calm.rounds(one, rounds), lambda row: float(row["added_p50_ms"]))
+        work()
+        row, figures = calm.middle(calm.rounds(work, rounds), lambda row: float(row[figure]))
     return {**row, "rounds": figures}
 
 
-def _round(settings: KafkaSettings, api: httpx.Client, name: str, lanes: int, load: Load, *, seconds: float) -> Row:
+class _World(NamedTuple):
+    """A merge that runs, who writes its inputs, and who reads one of them and the merged topic."""
+
+    inputs: "_Inputs"
+    direct: "_Arrivals"
+    merged: "_Arrivals"
+
+    def wait_for_all(self) -> None:
+        """Wait until all that was written is seen."""
+        for found in (self.direct, self.merged):
+            wait_until(lambda found=found: len(found.seconds) >= self.inputs.sent, "the elements arrive")  # type: ignore[misc]
+
+
+@contextmanager
+def _world(settings: KafkaSettings, api: httpx.Client, lanes: int) -> Iterator[_World]:
+    name = f"l{lanes}-{uuid.uuid4().hex[:8]}"
     topics = [f"{name}.r{number}" for number in range(INPUTS)]
     TopicAdmin(settings).ensure(*(TopicSpec(topic, lanes) for topic in topics))
     _ok(api.put(f"/v1/merges/{name}", json={"partitions": lanes, "algorithm": "R3"}))
     for number, topic in enumerate(topics):
         _ok(api.put(f"/v1/merges/{name}/inputs/r{number}", json={"topic": topic}))
-    _send(settings, topics, lanes, load, 4 * load.every_seconds)  # a lane begins when an input has said something
+    first = _Inputs(settings, topics, lanes)
+    first.write(lanes)  # a lane begins when an input has said something
+    first.flush()
     wait_until(lambda: _is_running(api, name), "the merge runs")
     direct, merged = _Arrivals(settings, topics[0], lanes), _Arrivals(settings, f"{name}.merged", lanes)
-    sent = _send(settings, topics, lanes, load, seconds)
-    wait_until(lambda: len(merged.seconds) >= sent * 0.99, "the elements arrive")
+    try:
+        yield _World(_Inputs(settings, topics, lanes), direct, merged)
+    finally:
+        direct.stop()
+        merged.stop()
     _ok(api.delete(f"/v1/merges/{name}"))
-    row: Row = {"what": "latency", "load": load.name, "lanes": lanes, "rate": load.rate, "elements": sent}
-    for which, found in {"direct": direct.stop(), "merged": merged.stop()}.items():
-        cuts = quantiles(found, n=100)
-        row |= {f"{which}_p50_ms": round(cuts[49] * 1000, 1), f"{which}_p99_ms": round(cuts[98] * 1000, 1)}
-    row["added_p50_ms"] = round(row["merged_p50_ms"] - row["direct_p50_ms"], 1)
-    row["added_p99_ms"] = round(row["merged_p99_ms"] - row["direct_p99_ms"], 1)
-    return row
 
 
-def _send(settings: KafkaSettings, topics: Sequence[str], lanes: int, load: Load, seconds: float) -> int:
-    """Write every element to all inputs at the same moment, each to the next lane; stables follow now and then."""
-    # A producer for each input, as replicas have: a broker takes the requests of one connection one after the other.
-    producers = [Producer({"bootstrap.servers": settings.bootstrap_servers, "linger.ms": LINGER_MS}) for _ in topics]
+def _send(inputs: "_Inputs", load: Load, seconds: float) -> int:
+    """Write elements at the pace of a load; return how many a second it came to."""
     began = time.perf_counter()
-    sent = 0
-    for turn in range(max(lanes, round(seconds / load.every_seconds))):
+    for turn in range(round(seconds / load.every_seconds)):
         while (left := began + turn * load.every_seconds - time.perf_counter()) > 0:
             time.sleep(min(left, 0.0005))
-        vs = START_MS + int((time.time() - 1_700_000_000) * 1000)
-        for _ in range(max(1, round(load.rate * load.every_seconds))):
-            payload = b'{"id":%d,"sent":"%.6f"}' % (sent, time.time())
+        inputs.write(max(1, round(load.rate * load.every_seconds)))
+    inputs.flush()
+    return round(inputs.sent / (time.perf_counter() - began))
+
+
+class _Inputs:
+    """Writes every element to all inputs at the same moment, each to the next lane; stables follow now and then."""
+
+    def __init__(self, settings: KafkaSettings, topics: Sequence[str], lanes: int) -> None:
+        self.sent = 0
+        self._lanes = lanes
+        self._stable_due = 0.0
+        # A producer for each input, as replicas have: a broker takes the requests of a connection one after the other.
+        options = {"bootstrap.servers": settings.bootstrap_servers, "linger.ms": LINGER_MS}
+        self._producers = [(topic, Producer({**options})) for topic in topics]
+
+    def write(self, count: int) -> None:
+        """Write so many elements, and stables if it is time for them."""
+        now = time.time()
+        vs = int(now * 1000)
+        lanes: list[list[Any]] = [[] for _ in range(self._lanes)]
+        for number in range(self.sent, self.sent + count):
+            payload = b'{"id":%d,"sent":"%.6f"}' % (number, time.time())
             value = b'{"kind":"insert","payload":%b,"vs":%d,"ve":%d}' % (payload, vs, vs + 100)
-            for topic, producer in zip(topics, producers, strict=True):
-                producer.produce(topic, value, partition=sent % lanes)
-            sent += 1
-        for topic, producer in zip(topics, producers, strict=True):
-            if turn % 20 == 19 or load is BATCHES:
-                for lane in range(lanes):
-                    producer.produce(topic, b'{"kind":"stable","vc":%d}' % (vs - 50), partition=lane)
+            lanes[number % self._lanes].append({"value": value})
+        self.sent += count
+        if now >= self._stable_due:
+            self._stable_due = now + STABLE_SECONDS
+            for batch in lanes:
+                batch.append({"value": b'{"kind":"stable","vc":%d}' % (vs - 50)})
+        for topic, producer in self._producers:
+            for lane, batch in enumerate(lanes):
+                if batch:
+                    producer.produce_batch(topic, batch, partition=lane)
             producer.poll(0)
-    for producer in producers:
-        producer.flush()
-    return sent
+
+    def flush(self) -> None:
+        """Wait until all is written."""
+        for _, producer in self._producers:
+            producer.flush()
 
 
 class _Arrivals(threading.Thread):
@@ -123,18 +209,19 @@ class _Arrivals(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_now.is_set():
-            message = self._consumer.poll(0.1)
-            if message is None or message.error() is not None:
+            first = self._consumer.poll(0.1)
+            if first is None:
                 continue
-            value = message.value() or b""
-            if b'"sent":"' in value and (sent := float(value.split(b'"sent":"')[1].split(b'"')[0])) >= self._began:
-                self.seconds.append(time.time() - sent)
+            messages = [first, *self._consumer.consume(999, 0)]
+            now = time.time()
+            values = [message.value() or b"" for message in messages if message.error() is None]
+            sent = [float(value.split(b'"sent":"')[1].split(b'"')[0]) for value in values if b'"sent":"' in value]
+            self.seconds += [now - each for each in sent if each >= self._began]
 
-    def stop(self) -> list[float]:
+    def stop(self) -> None:
         self._stop_now.set()
         self.join()
         self._consumer.close()
-        return self.seconds
 
 
 @contextmanager

@@ -175,6 +175,7 @@ def test_an_input_whose_topic_is_deleted_is_a_gap_and_comes_back_when_it_is_atta
     write(merge, "r2", hello(2, 25), ins(C, 35, 36), stb(40))
     merge.wait_for("r2", "joined")
     merge.wait_for_stable(40)
+    assert merge.lanes()[0]["may_die"] == 1
     assert reconstitute(merge.output()) == reconstitute([ins(A, 1, 5), ins(B, 12, 20), ins(C, 35, 36)])
 
 
