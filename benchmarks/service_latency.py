@@ -43,8 +43,8 @@ TRICKLE = Load("one by one", 200, 0.005)
 """About half of what one small broker takes beside the transactions: a producer asks it once for each partition that it
 has records for, and every answer ends a fetch. At 500 with four lanes records waited before it for a second."""
 
-STEADY_SECONDS = 0.01
-"""How often elements are written at half load. Larger portions would measure how long one takes to be worked off."""
+PORTION = 500
+"""So many elements are written together while the most is measured that comes through, and at half of it."""
 
 STABLE_SECONDS = 0.1
 """How often a stable follows them, as a heartbeat does."""
@@ -66,7 +66,7 @@ def most(settings: KafkaSettings, lanes: int, *, seconds: float, rounds: int) ->
         began = time.perf_counter()
         while time.perf_counter() - began < seconds:
             if world.inputs.sent - len(world.merged.seconds) < ON_THEIR_WAY:
-                world.inputs.write(ON_THEIR_WAY // 20)
+                world.inputs.write(PORTION)
             else:
                 time.sleep(0.0005)
         row: Row = {"what": "most", "lanes": lanes, "per_second": round(len(world.merged.seconds) / seconds)}
@@ -78,8 +78,9 @@ def most(settings: KafkaSettings, lanes: int, *, seconds: float, rounds: int) ->
 
 
 def half(found: Row) -> Load:
-    """Return half of the most that was measured."""
-    return Load("half load", found["per_second"] // 2, STEADY_SECONDS)
+    """Return half of the most that was measured: the same portions, half as often."""
+    rate = found["per_second"] // 2
+    return Load("half load", rate, PORTION / rate)
 
 
 def latency(settings: KafkaSettings, lanes: int, load: Load, *, seconds: float, rounds: int) -> Row:
@@ -236,8 +237,11 @@ def _service(settings: KafkaSettings) -> Iterator[httpx.Client]:
         stderr=subprocess.DEVNULL,
     )
     headers = {"Authorization": f"Bearer {token}"}
+    limits = httpx.Limits(max_keepalive_connections=0)  # a connection that the server is about to end takes no call
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=30) as api:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, trust_env=False, timeout=30, limits=limits
+        ) as api:
             wait_until(lambda: _answers(api), "the service is ready")
             yield api
     finally:

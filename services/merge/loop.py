@@ -7,6 +7,7 @@ detach move no lane. A lane whose transaction fails is thrown away and taken ove
 that is silent, slow, paused or gone never holds the others: a poll returns whatever is there.
 """
 
+import math
 import threading
 import time
 import traceback
@@ -70,12 +71,21 @@ class Pace:
     """How often a process acts."""
 
     commit_seconds: float = 0.02
-    """Lanes commit at most so often. What comes after a longer silence is committed at once; where there is always
-    something, p50 latency is half of it plus 6 ms (kafka-facts B2)."""
+    """Lanes commit at most so often. Where there is always something, p50 latency is half of it plus 6 ms (kafka-facts
+    B2)."""
     catch_up_seconds: float = 0.1
     """The same while all that comes is old: nobody sees the difference, and a transaction costs what 500 records do."""
     session_ms: int = SESSION_MS
     """After how long without a sign of life another process takes the lanes over."""
+
+    @property
+    def gather_seconds(self) -> float:
+        """After a silence a commit waits so long for the rest of what has begun to come.
+
+        A replica writes a batch to all its lanes, and several write at the same time. The rest would wait for the next
+        commit.
+        """
+        return self.commit_seconds / 4
 
     def after(self, batches: Collection[Batch]) -> float:
         """Return how often to commit when these records came last; one that is in time is enough for the usual pace."""
@@ -126,6 +136,8 @@ class MergeLoop:
         self._not_before: dict[int, float] = {}
         self._followed: Desired | None = None
         self._committed_at = 0.0
+        # When the first record came of those that no commit has followed, by the monotonic clock.
+        self._waits_since: float | None = None
         self._admin = TopicAdmin(settings)
         self._look_at = self._pass_at = 0.0
         self._looking: Future[dict[str, TopicDescription | None]] | None = None
@@ -219,10 +231,18 @@ class MergeLoop:
             if mine:
                 runner.take(mine)
                 self._metrics.took(partition, mine.values())
-        if time.monotonic() >= self._committed_at + self._pace.after(batches.values()):
-            began = time.monotonic()
+        now = time.monotonic()
+        if batches and self._waits_since is None:
+            self._waits_since = now
+        if now >= self._due(self._pace.after(batches.values())):
+            self._waits_since = None
             if self._commit(pools.commit):
-                self._committed_at = began
+                self._committed_at = now
+
+    def _due(self, commit_seconds: float) -> float:
+        """Return when to commit: so long after the last commit, and when the rest of what has begun to come is here."""
+        first = -math.inf if self._waits_since is None else self._waits_since
+        return max(self._committed_at + commit_seconds, first + self._pace.gather_seconds)
 
     def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
         """Take over the lanes that have become ours, beside the others, and leave those that are another's."""
@@ -330,7 +350,7 @@ class MergeLoop:
                 self._lanes[partition].met_end(topic, end)
 
     def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
-        due = self._committed_at + self._pace.commit_seconds - time.monotonic()
+        due = self._due(self._pace.commit_seconds) - time.monotonic()
         if due > 0 and not reader.left_some:
             self._stop.wait(due)  # what comes until then waits for it anyway: no step for each record
         while True:
