@@ -42,8 +42,9 @@ from services.merge import desired as decide
 from services.merge import loop as loop_module
 from services.merge.control import Control
 from services.merge.definitions import Desired, InputDefinition, MergeDefinition
-from services.merge.loop import MergeLoop, Pace
+from services.merge.loop import MergeLoop
 from services.merge.metrics import Metrics
+from services.merge.pace import Pace
 from services.merge.supervisor import Supervisor
 
 START_MS = 1_700_000_000_000

@@ -7,14 +7,12 @@ detach move no lane. A lane whose transaction fails is thrown away and taken ove
 that is silent, slow, paused or gone never holds the others: a poll returns whatever is there.
 """
 
-import math
 import threading
 import time
 import traceback
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -32,8 +30,6 @@ from lmerge.kafka import (
     TopicAdmin,
     TopicDescription,
 )
-from lmerge.kafka.group import SESSION_MS
-from services.clock import now_ms
 from services.log import Level, log
 from services.merge.attaching import Looks, look
 from services.merge.control import Control
@@ -41,6 +37,7 @@ from services.merge.definitions import Attachment, Desired
 from services.merge.lane_record import LaneRecord
 from services.merge.lane_runner import LaneRunner
 from services.merge.metrics import Failure, MergeMetrics
+from services.merge.pace import Pace, Schedule
 from services.merge.setup import describe_topics, fix_origin, make_topics, require_topics
 from services.merge.topics import group_id
 
@@ -60,38 +57,7 @@ early would lose what comes before it (ADR 9), and for retention a day would do.
 FENCED_SECONDS: Final = 5.0
 """Pause after being fenced: the group needs a moment to tell us that the lane is another's."""
 
-OLD_MS: Final = 1_000
-"""A record that has waited for so long in its topic belongs to a backlog."""
-
 LEVELS: Final[dict[str, Level]] = {"quarantined": "error", "gap": "error", "divergence": "error"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How often a process acts."""
-
-    commit_seconds: float = 0.02
-    """Lanes commit at most so often. Where there is always something, p50 latency is half of it plus 6 ms (kafka-facts
-    B2)."""
-    catch_up_seconds: float = 0.1
-    """The same while all that comes is old: nobody sees the difference, and a transaction costs what 500 records do."""
-    session_ms: int = SESSION_MS
-    """After how long without a sign of life another process takes the lanes over."""
-
-    @property
-    def gather_seconds(self) -> float:
-        """After a silence a commit waits so long for the rest of what has begun to come.
-
-        A replica writes a batch to all its lanes, and several write at the same time. The rest would wait for the next
-        commit.
-        """
-        return self.commit_seconds / 4
-
-    def after(self, batches: Collection[Batch]) -> float:
-        """Return how often to commit when these records came last; one that is in time is enough for the usual pace."""
-        if batches and now_ms() - max(batch.first_timestamp for batch in batches) > OLD_MS:
-            return max(self.commit_seconds, self.catch_up_seconds)
-        return self.commit_seconds
 
 
 class Pools(NamedTuple):
@@ -135,9 +101,7 @@ class MergeLoop:
         # Lanes that could not be run: not before this time of the monotonic clock again.
         self._not_before: dict[int, float] = {}
         self._followed: Desired | None = None
-        self._committed_at = 0.0
-        # When the first record came of those that no commit has followed, by the monotonic clock.
-        self._waits_since: float | None = None
+        self._schedule = Schedule(pace)
         self._admin = TopicAdmin(settings)
         self._look_at = self._pass_at = 0.0
         self._looking: Future[dict[str, TopicDescription | None]] | None = None
@@ -232,17 +196,9 @@ class MergeLoop:
                 runner.take(mine)
                 self._metrics.took(partition, mine.values())
         now = time.monotonic()
-        if batches and self._waits_since is None:
-            self._waits_since = now
-        if now >= self._due(self._pace.after(batches.values())):
-            self._waits_since = None
-            if self._commit(pools.commit):
-                self._committed_at = now
-
-    def _due(self, commit_seconds: float) -> float:
-        """Return when to commit: so long after the last commit, and when the rest of what has begun to come is here."""
-        first = -math.inf if self._waits_since is None else self._waits_since
-        return max(self._committed_at + commit_seconds, first + self._pace.gather_seconds)
+        self._schedule.came(batches.values(), now)
+        if now >= self._schedule.due:
+            self._schedule.tried(now, has_committed=self._commit(pools.commit))
 
     def _own(self, member: GroupMember, pool: ThreadPoolExecutor) -> None:
         """Take over the lanes that have become ours, beside the others, and leave those that are another's."""
@@ -350,7 +306,7 @@ class MergeLoop:
                 self._lanes[partition].met_end(topic, end)
 
     def _poll(self, reader: PartitionReader) -> Mapping[Partition, Batch]:
-        due = self._due(self._pace.commit_seconds) - time.monotonic()
+        due = self._schedule.soonest - time.monotonic()
         if due > 0 and not reader.left_some:
             self._stop.wait(due)  # what comes until then waits for it anyway: no step for each record
         while True:

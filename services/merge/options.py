@@ -12,7 +12,7 @@ from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings
 from lmerge.kafka.group import SESSION_MS
 from lmerge.process.kafka_options import kafka_options
-from services.merge.loop import Pace
+from services.merge.pace import Pace
 from services.merge.tokens import Tokens, development_token, from_environment
 
 DEVELOPMENT_FILE: Final = Path(".run/merge-token")

@@ -8,8 +8,9 @@ from lmerge import LMergeError
 from lmerge.kafka import KafkaSettings
 from services.log import log
 from services.merge.control import Control
-from services.merge.loop import MergeLoop, Pace
+from services.merge.loop import MergeLoop
 from services.merge.metrics import LaneCollector, Metrics
+from services.merge.pace import Pace
 
 FOLLOW_SECONDS: Final = 0.2
 """How soon a change that another process wrote is seen."""

@@ -17,8 +17,9 @@ from lmerge.kafka import KafkaSettings, TopicAdmin, TopicSpec
 from services.merge import desired as decide
 from services.merge.control import Control
 from services.merge.definitions import Desired, InputDefinition, MergeDefinition
-from services.merge.loop import MergeLoop, Pace
+from services.merge.loop import MergeLoop
 from services.merge.metrics import Metrics
+from services.merge.pace import Pace
 from services.merge.topics import AUDIT
 from tests.support.kafka import values, wait_until
 from tests.support.merge_service import Service, append, several

@@ -25,8 +25,9 @@ from services.merge.attaching import Found
 from services.merge.control import Control
 from services.merge.definitions import InputDefinition, MergeDefinition
 from services.merge.lane_record import InputRecord
-from services.merge.loop import MergeLoop, Pace
+from services.merge.loop import MergeLoop
 from services.merge.metrics import Metrics
+from services.merge.pace import Pace
 from tests.support.kafka import delete_before, wait_until
 from tests.support.merge_service import append
 from tests.support.streams import hello, ins, stb

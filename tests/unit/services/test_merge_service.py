@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from lmerge.choose import Algorithm
 from lmerge.errors import UsageError
-from lmerge.kafka import Batch, Record
-from services.clock import now_ms
+from lmerge.kafka import Record
 from services.merge import desired as decide
 from services.merge.control_topic import UnreadableControl, desired_from, to_record
 from services.merge.definitions import (
@@ -25,7 +24,6 @@ from services.merge.desired import Conflict, NotFound, TooFar, TooMany, TooWeak
 from services.merge.lane import POSITIONS_MS, Lane
 from services.merge.lane_config import LaneConfig
 from services.merge.lane_record import InputRecord, LaneRecord, UnreadableRecord, decode, encode
-from services.merge.loop import Pace
 from services.merge.safe_points import MAX_NOTES
 
 R1 = InputDefinition(topic="m.replica.r1")
@@ -275,17 +273,3 @@ def test_notes_of_batches_are_bounded_while_a_node_lives_for_ever() -> None:
                 assert prepared.record.merged_safe <= 3
                 assert prepared.record.inputs["r1"].safe <= 4
     assert len(it._safe._notes) <= MAX_NOTES
-
-
-@pytest.mark.parametrize(
-    ("ages_ms", "commit_seconds", "expected"),
-    [
-        ([], 0.02, 0.02),
-        ([5_000, 60_000], 0.02, 0.1),
-        ([5, 60_000], 0.02, 0.02),  # one is in time: its consumers wait
-        ([5_000], 0.5, 0.5),
-    ],
-)
-def test_a_backlog_is_committed_less_often(ages_ms: list[int], commit_seconds: float, expected: float) -> None:
-    batches = [Batch(range(1), [b""], now_ms() - age) for age in ages_ms]
-    assert Pace(commit_seconds=commit_seconds).after(batches) == expected

@@ -1,0 +1,60 @@
+"""When the lanes of a merge commit."""
+
+import pytest
+
+from lmerge.kafka import Batch
+from services.clock import now_ms
+from services.merge.pace import Pace, Schedule
+
+PACE = Pace(commit_seconds=0.02, catch_up_seconds=0.1)
+
+
+def batches(*ages_ms: int) -> list[Batch]:
+    return [Batch(range(1), [b""], now_ms() - age) for age in ages_ms]
+
+
+@pytest.mark.parametrize(
+    ("ages_ms", "commit_seconds", "expected"),
+    [
+        ([], 0.02, 0.02),
+        ([5_000, 60_000], 0.02, 0.1),
+        ([5, 60_000], 0.02, 0.02),  # one is in time: its consumers wait
+        ([5_000], 0.5, 0.5),
+    ],
+)
+def test_a_backlog_is_committed_less_often(ages_ms: list[int], commit_seconds: float, expected: float) -> None:
+    assert Pace(commit_seconds=commit_seconds).after(batches(*ages_ms)) == expected
+
+
+def test_after_a_silence_the_rest_of_what_has_begun_to_come_is_waited_for() -> None:
+    schedule = Schedule(PACE)
+    schedule.came([], 10.0)
+    assert schedule.due < 10.0
+    schedule.came(batches(5), 10.0)
+    schedule.came(batches(5), 10.003)
+    assert schedule.due == schedule.soonest == pytest.approx(10.005)
+    schedule.tried(10.005, has_committed=True)
+    assert schedule.due == pytest.approx(10.025)
+    schedule.came(batches(5), 10.008)
+    assert schedule.due == pytest.approx(10.025), "where there is always something nothing waits longer for that"
+    schedule.came(batches(5), 10.03)
+    schedule.tried(10.03, has_committed=True)
+    assert schedule.due == pytest.approx(10.05)
+
+
+def test_where_there_was_nothing_to_commit_the_next_that_comes_does_not_wait_for_the_interval() -> None:
+    schedule = Schedule(PACE)
+    schedule.tried(10.0, has_committed=True)
+    schedule.came(batches(5), 10.019)
+    schedule.tried(10.03, has_committed=False)
+    schedule.came(batches(5), 10.031)
+    assert schedule.due == pytest.approx(10.036)
+
+
+def test_a_backlog_is_committed_less_often_and_what_is_in_time_behind_it_is_not_held_up() -> None:
+    schedule = Schedule(PACE)
+    schedule.tried(10.0, has_committed=True)
+    schedule.came(batches(5_000), 10.01)
+    assert (schedule.due, schedule.soonest) == pytest.approx((10.1, 10.02))
+    schedule.came(batches(5_000, 5), 10.02)
+    assert schedule.due == pytest.approx(10.02)
