@@ -76,7 +76,8 @@ def test_killed_at_random_moments_and_between_produce_and_commit(
     """Five merges, R0 to R4, in one process that is killed again and again while their inputs come and go."""
     kills = 50 if long else 5
     rng = random.Random(seed)
-    with running(settings, gate.environment) as service, ExitStack() as stack:
+    # A session ends sooner: until then the lanes of a dead process wait.
+    with running(settings, {**gate.environment, "LMERGE_SESSION_MS": "1000"}) as service, ExitStack() as stack:
         worlds = [
             stack.enter_context(KafkaWorld(settings, service, 5 * seed + n, count=20 * kills))
             for n in range(len(ALGORITHMS))

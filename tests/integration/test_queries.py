@@ -180,7 +180,8 @@ def test_every_plan_that_starts_cold_is_complete_from_where_it_says(
     for each in replicas:
         hello = lane_elements(each.topic)[0][0]
         assert isinstance(hello, Hello)
-        complete = [event for event in answer if hello.joins_at <= event.ve < each.topic.stable()]
+        stable = each.topic.stable()
+        complete = [event for event in answer if hello.joins_at <= event.ve < stable]
         assert 0 < len(complete) < len(answer)
         frozen = each.topic.frozen(repeats=name == "bids_with_auction")
         assert TDB(event for event in frozen if event.ve >= hello.joins_at) == TDB(complete)
