@@ -77,7 +77,7 @@ class Cutover:
         self.world.beat(tau=tau)
         stable = WINDOWS.first_open(tau)
         self.merged.wait_for_stable(stable, check=new.check, seconds=120)
-        assert self.merged.frozen() == window_counts(self.rows, WINDOWS, below=stable)
+        assert self.merged.written().frozen() == window_counts(self.rows, WINDOWS, below=stable)
 
     def certify(self) -> None:
         """Let the command judge it."""

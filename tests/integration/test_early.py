@@ -27,12 +27,11 @@ from tests.support.queries import (
     answers,
     assert_equals_the_answer,
     directory_name,
-    lane_elements,
     merge_lane,
     nexmark_rows,
 )
 from tests.support.query_runs import close, define_merge, kill_a_group, merged_and_certified, nexmark_world
-from tests.support.replica import FeedWorld, ReplicaTopic, bids, wait_seldom, window_counts
+from tests.support.replica import FeedWorld, Written, bids, wait_seldom, window_counts
 from tests.support.running_replica import LANES, RunningReplica, settings_in, start_all, tell
 
 SEED = 8
@@ -79,15 +78,15 @@ def first_answers(lane: Sequence[Element]) -> dict[int, bool]:
     return early
 
 
-def early_share(topic: ReplicaTopic, start: int) -> float:
+def early_share(written: Written, start: int) -> float:
     """Give the share of windows that start there or later, over all lanes, with a first answer before they closed."""
-    lanes = map(first_answers, lane_elements(topic))
+    lanes = map(first_answers, written.lanes)
     told = [is_early for lane in lanes for vs, is_early in lane.items() if vs >= start]
     return sum(told) / len(told)
 
 
-def revisions(topic: ReplicaTopic) -> int:
-    return sum(isinstance(element, Adjust) for lane in lane_elements(topic) for element in lane)
+def revisions(written: Written) -> int:
+    return written.kinds()["adjust"]
 
 
 @pytest.mark.timeout(900)  # a start of Spark that may starve, and six or nine starts of a replica
@@ -123,13 +122,15 @@ def test_early_and_conservative_replicas_are_killed_and_merged_and_equal_the_ans
         with ExitStack() as stack:
             replicas = [RunningQuery(stack, spark, world, one, max_cuts=MAX_CUTS) for one in both]
             start_all(replicas)
+            found = {}
             for each in replicas:
                 each.wait_for_end(tau)
-                assert each.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
-            early, conservative = (each.topic for each in replicas)
+                found[each] = each.topic.written()
+                assert found[each].kinds()["hello"] == LANES, "a kill is no new incarnation"
+            early, conservative = found.values()
             assert_equals_the_answer(early, name, expected[name], tau, revised=True)
             assert_equals_the_answer(conservative, name, expected[name], tau)
-            merge = define_merge(service, replicas, algorithm="R3")
+            merge = define_merge(service, found, algorithm="R3")
             merged = merged_and_certified(service, world, name, merge, tau)
             assert_equals_the_answer(merged, name, expected[name], tau, revised=True)
         assert early_share(early, middle) == 1
@@ -173,7 +174,7 @@ def test_an_early_replica_takes_back_what_it_skips_and_is_right_from_there_on(
         world.cut(steps=8)
         tau = world.last.tau or 0
         skipping.wait_for_watermark(tau + 1)
-        both = zip(lane_elements(skipping.topic), lane_elements(whole.topic), strict=True)
+        both = zip(skipping.topic.written().lanes, whole.topic.written().lanes, strict=True)
         answered = [element for lane in both for element in merge_lane(lane)[1] if isinstance(element, Insert)]
         assert any(insert.ve > tau + 1 for insert in answered), "merged, it answers before a window closes"
         before = rows[400].ts
@@ -187,16 +188,16 @@ def test_an_early_replica_takes_back_what_it_skips_and_is_right_from_there_on(
         left_out = skipping.replica.skipped
     assert left_out.before == before
     assert left_out.cuts > 0
-    lanes = lane_elements(skipping.topic)
-    taken_back = sum(assert_taken_back_before_the_skip(lane, before) for lane in lanes)
+    skipped, complete = skipping.topic.written(), whole.topic.written()
+    taken_back = sum(assert_taken_back_before_the_skip(lane, before) for lane in skipped.lanes)
     assert taken_back > 0
     figure(f"an early replica took back {taken_back} answers and left out {left_out.cuts} cuts, {left_out.rows} rows")
-    stable = whole.topic.stable()
+    stable = complete.stable
     truth = window_counts(rows, windows, below=stable)
-    frozen = skipping.topic.frozen()
+    frozen = skipped.frozen()
     assert all(event in truth for event in frozen), "what it has finished stays"
     assert all(event in frozen for event in truth if event.ve >= before)
-    merged = [merge_lane(both) for both in zip(lanes, lane_elements(whole.topic), strict=True)]
+    merged = [merge_lane(both) for both in zip(skipped.lanes, complete.lanes, strict=True)]
     assert {algorithm for algorithm, _ in merged} == {"R3"}
     assert TDB(event for _, lane in merged for event in reconstitute(lane).frozen(stable)) == truth
 
@@ -231,7 +232,7 @@ def test_columns_of_every_type_come_back_exactly(spark: SparkSession, one_topic:
         world.cut(steps=4)
         world.beat(tau=tau)
         replica.wait_for_watermark(tau + 1)
-    assert replica.topic.frozen() == TDB(
+    assert replica.topic.written().frozen() == TDB(
         Event(
             payload({"name": str(auction), "even": not auction % 2, "price": "250.00", "large": large + auction}), *at
         )

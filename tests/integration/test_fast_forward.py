@@ -139,7 +139,9 @@ def test_a_laggard_skips_catches_up_in_two_batches_and_carries_on_alone(
         for each in (fast, slow):
             service.put(f"{merge}/inputs/{each.topic.name.rsplit('.', 1)[-1]}", {"topic": each.topic.name})
         service.wait_until_running(merge)
-        wait_seldom(lambda: min(fast.topic.stable(), slow.topic.stable()) > 0, "both have read", seconds=120)
+        wait_seldom(
+            lambda: min(each.topic.written().stable for each in (fast, slow)) > 0, "both have read", seconds=120
+        )
         slow.wait_for_batch(0)
 
         send(slow, signal.SIGSTOP)
@@ -168,7 +170,7 @@ def test_a_laggard_skips_catches_up_in_two_batches_and_carries_on_alone(
         assert slow.signal(signal.SIGTERM) == 0
     figure(f"{plan}: a laggard of 60 s left out {left_out.cuts} of 30 cuts with {left_out.rows} of 300 rows")
     assert_says_that_it_skipped(slow.topic)
-    assert merged.frozen() == window_counts(rows, WINDOWS, below=stable)
+    assert merged.written().frozen() == window_counts(rows, WINDOWS, below=stable)
     result = run_cli("certify", "--merge", merge, "--bootstrap-servers", world.settings.bootstrap_servers)
     assert result.code == 0, result
 
@@ -205,11 +207,12 @@ def test_a_plan_without_a_bounded_reach_says_so_and_is_never_fast_forwarded(
         world.beat(tau=tau)
         for each in replicas:
             each.wait_for_watermark(tau)
-    assert bounded.topic.kinds()["skip"] == LANES
+    assert bounded.topic.written().kinds()["skip"] == LANES
     assert bounded.replica.skipped.cuts > 0
-    assert other.topic.kinds()["skip"] == 0
+    written = other.topic.written()
+    assert written.kinds()["skip"] == 0
     assert other.replica.skipped == Skipped()
-    assert other.topic.frozen() == window_counts(rows, WINDOWS, below=WINDOWS.first_open(tau))
+    assert written.frozen() == window_counts(rows, WINDOWS, below=WINDOWS.first_open(tau))
 
 
 def test_a_join_is_right_from_where_it_skipped_on(
@@ -231,7 +234,8 @@ def test_a_join_is_right_from_where_it_skipped_on(
         left_out = replica.replica.skipped
     assert left_out.before == before
     assert left_out.cuts > 0
-    stable, frozen = replica.topic.stable(), replica.topic.frozen(repeats=True)
+    written = replica.topic.written()
+    stable, frozen = written.stable, written.frozen(repeats=True)
     figure(f"a join left out {left_out.cuts} cuts of its two sources, and has {len(frozen)} results")
     truth = [event for event in answers(rows)[name] if event.ve < stable]
     assert TDB(event for event in frozen if event.ve >= before) == TDB(event for event in truth if event.ve >= before)

@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from tests.support.queries import (
     assert_equals_the_answer,
     assert_in_order,
     directory_name,
-    lane_elements,
     last_stable,
     merge_lane,
     nexmark_rows,
@@ -44,7 +43,7 @@ from tests.support.query_runs import (
     merged_and_certified,
     nexmark_world,
 )
-from tests.support.replica import FeedWorld
+from tests.support.replica import FeedWorld, Written
 from tests.support.replica_process import ReplicaProcess
 from tests.support.running_replica import LANES, start_all
 
@@ -63,9 +62,9 @@ def world(bootstrap_servers: str) -> Iterator[FeedWorld]:
         yield world
 
 
-def assert_plans_merge(name: str, replicas: Sequence[RunningQuery]) -> None:
+def assert_plans_merge(name: str, replicas: Iterable[Written]) -> None:
     """Merged by the algorithm that their properties lead to, plans give what each of them does."""
-    for lanes in zip(*(lane_elements(each.topic) for each in replicas), strict=True):
+    for lanes in zip(*(each.lanes for each in replicas), strict=True):
         for lane in lanes:
             assert_in_order(name, lane)
         algorithm, merged = merge_lane(lanes)
@@ -76,12 +75,18 @@ def assert_plans_merge(name: str, replicas: Sequence[RunningQuery]) -> None:
         assert reconstitute(merged).frozen(stable) == expected.frozen(stable)
 
 
-def assert_right_at_the_end(replicas: Sequence[RunningQuery], answer: Sequence[Event], tau: int) -> None:
+def right_at_the_end(
+    replicas: Sequence[RunningQuery], answer: Sequence[Event], tau: int
+) -> dict[RunningQuery, Written]:
+    """Wait for the end of each replica, and judge what it has written; give that."""
+    found = {}
     for each in replicas:
         each.wait_for_end(tau)
-        assert_equals_the_answer(each.topic, each.name, answer, tau)
-        assert each.topic.kinds()["hello"] == LANES, "one incarnation"
+        found[each] = written = each.topic.written()
+        assert_equals_the_answer(written, each.name, answer, tau)
+        assert written.kinds()["hello"] == LANES, "one incarnation"
         assert each.dropped() == 0
+    return found
 
 
 def test_every_query_is_tested_here_and_its_answers_have_ties() -> None:
@@ -128,9 +133,9 @@ def test_plans_of_every_query_killed_or_not_in_small_or_large_batches_equal_the_
             }
             start_all([each for pair in replicas.values() for each in pair])
             for name, pair in replicas.items():
-                assert_right_at_the_end(pair, expected[name], tau)
-                assert_plans_merge(name, pair)
-                merges[name] = define_merge(service, pair, algorithm=cases[name].algorithm)
+                found = right_at_the_end(pair, expected[name], tau)
+                assert_plans_merge(name, found.values())
+                merges[name] = define_merge(service, found, algorithm=cases[name].algorithm)
                 figure(f"{name}: {len(expected[name])} results, right after {time.monotonic() - began:.1f} s")
     for name, merge in merges.items():  # which were at work while the next replicas started
         merged = merged_and_certified(service, world, name, merge, tau)
@@ -154,8 +159,8 @@ def test_every_plan_in_batches_of_every_size_equals_the_answer_and_all_merge(
             for cuts in (1, 7, 1_000)
         ]
         start_all(replicas)
-        assert_right_at_the_end(replicas, answers(rows)[name], tau)
-        assert_plans_merge(name, replicas)
+        found = right_at_the_end(replicas, answers(rows)[name], tau)
+        assert_plans_merge(name, found.values())
 
 
 @pytest.mark.parametrize("name", [*CASES])
@@ -178,12 +183,12 @@ def test_every_plan_that_starts_cold_is_complete_from_where_it_says(
             assert each.dropped() == 0
     answer = answers(rows)[name]
     for each in replicas:
-        hello = lane_elements(each.topic)[0][0]
+        written = each.topic.written()
+        hello = written.lanes[0][0]
         assert isinstance(hello, Hello)
-        stable = each.topic.stable()
-        complete = [event for event in answer if hello.joins_at <= event.ve < stable]
+        complete = [event for event in answer if hello.joins_at <= event.ve < written.stable]
         assert 0 < len(complete) < len(answer)
-        frozen = each.topic.frozen(repeats=name == "bids_with_auction")
+        frozen = written.frozen(repeats=name == "bids_with_auction")
         assert TDB(event for event in frozen if event.ve >= hello.joins_at) == TDB(complete)
 
 
@@ -212,9 +217,10 @@ def test_a_query_killed_five_times_at_random_moments_loses_and_repeats_nothing(
             process.wait_for_batch(goal)
             process.let_run(seconds=rng.uniform(0, 0.7))
             assert process.signal(signal.SIGKILL) == -signal.SIGKILL
-            assert process.topic.stable() < stable, "it was at its end before the kill"
+            assert process.topic.written().stable < stable, "it was at its end before the kill"
         process.start()
         process.topic.wait_for_stable(stable, check=process.check)
         assert process.signal(signal.SIGTERM) == 0
-    assert_equals_the_answer(process.topic, name, answers(rows)[name], tau)
-    assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
+    written = process.topic.written()
+    assert_equals_the_answer(written, name, answers(rows)[name], tau)
+    assert written.kinds()["hello"] == LANES, "a kill is no new incarnation"

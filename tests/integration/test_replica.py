@@ -60,11 +60,12 @@ def make_world(settings: KafkaSettings) -> Iterator[Callable[..., FeedWorld]]:
 def assert_equals_the_answer(topic: ReplicaTopic, rows: Sequence[Bid], tau: int) -> None:
     """Every prefix is legal, nothing is repeated, and all that is frozen is what counting by hand gives."""
     stable = WINDOWS.first_open(tau)
-    assert topic.stable() == stable
-    frozen = topic.frozen()
+    written = topic.written()
+    assert written.stable == stable
+    frozen = written.frozen()
     assert len(frozen) > 0
     assert frozen == window_counts(rows, WINDOWS, below=stable)
-    assert set(topic.kinds()) == {"hello", "insert", "stable"}
+    assert set(written.kinds()) == {"hello", "insert", "stable"}
 
 
 def write_a_skewed_feed(world: FeedWorld, *, seed: int, cuts: int = 60) -> tuple[list[Bid], int]:
@@ -98,14 +99,15 @@ def test_each_plan_in_batches_of_any_size_equals_the_answer_and_heartbeats_alone
         for running in replicas:
             running.wait_for_watermark(tau)
             assert_equals_the_answer(running.topic, rows, tau)
-        before = len(replicas[0].topic.frozen())
+        before = len(replicas[0].topic.written().frozen())
         world.beat(tau=closing)
         for running in replicas:
             running.wait_for_watermark(closing)
             assert_equals_the_answer(running.topic, rows, closing)
             assert running.dropped() == 0
-        assert len(replicas[0].topic.frozen()) > before
-        assert replicas[0].topic.frozen() == window_counts(rows, WINDOWS, below=closing + WINDOWS.width_ms)
+        frozen = replicas[0].topic.written().frozen()
+        assert len(frozen) > before
+        assert frozen == window_counts(rows, WINDOWS, below=closing + WINDOWS.width_ms)
 
 
 def late_rows(world: FeedWorld, heartbeats: Sequence[Heartbeat]) -> int:
@@ -247,14 +249,14 @@ def test_a_plan_without_state_that_ends_between_the_two_commits_loses_and_repeat
         replayed = [progress for progress in running.query.recentProgress if progress["batchId"] == 1]
         assert replayed
         assert replayed[0]["numInputRows"] > 1, "it was read again, beyond the heartbeat row"
-        assert running.topic.kinds()["hello"] == LANES, "one incarnation"
+        assert running.topic.written().kinds()["hello"] == LANES, "one incarnation"
     expected = TDB(Event(payload({"auction": row.auction}), row.ts, row.ts + 1) for row in rows)
-    assert running.topic.frozen(repeats=True) == expected
+    assert running.topic.written().frozen(repeats=True) == expected
 
 
 def assert_right_after_kills(process: ReplicaProcess, rows: Sequence[Bid], tau: int) -> None:
     assert_equals_the_answer(process.topic, rows, tau)
-    assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
+    assert process.topic.written().kinds()["hello"] == LANES, "a kill is no new incarnation"
     dropped = re.findall(r"dropped=(\d+)", process.log())
     assert dropped
     assert set(dropped) == {"0"}
@@ -300,7 +302,7 @@ def test_a_replica_killed_five_times_at_random_moments_loses_and_repeats_nothing
             process.wait_for_batch(goal)
             process.let_run(seconds=rng.uniform(0, 0.7))
             assert process.signal(signal.SIGKILL) == -signal.SIGKILL
-            assert process.topic.stable() < WINDOWS.first_open(closing), "it was at its end before the kill"
+            assert process.topic.written().stable < WINDOWS.first_open(closing), "it was at its end before the kill"
         process.start()
         process.topic.wait_for_stable(WINDOWS.first_open(closing), check=process.check)
         assert process.signal(signal.SIGTERM) == 0

@@ -123,8 +123,9 @@ def test_a_replica_is_ready_attached_and_measured_and_neither_a_stop_nor_a_kill_
         successor.wait_for_watermark(tau + WINDOWS.width_ms)
         assert successor.dropped() == 0
     assert f'"{SHUFFLES}":"3"' in newest_offsets(directory)
-    assert process.topic.frozen() == window_counts(rows, WINDOWS, below=tau)
-    assert process.topic.kinds()["hello"] == LANES, "a kill is no new incarnation"
+    written = process.topic.written()
+    assert written.frozen() == window_counts(rows, WINDOWS, below=tau)
+    assert written.kinds()["hello"] == LANES, "a kill is no new incarnation"
 
 
 def test_results_that_do_not_fit_into_the_driver_end_it_with_a_way_out_and_more_room_is_one(
@@ -148,12 +149,13 @@ def test_results_that_do_not_fit_into_the_driver_end_it_with_a_way_out_and_more_
         *_, last = process.log().splitlines()
         assert "batch 1: its results do not fit into the driver" in last
         assert "give the driver more room: --conf spark.driver.memory=2g --conf spark.driver.maxResultSize=1g" in last
-    assert process.topic.kinds()["insert"] == 0
+    assert process.topic.written().kinds()["insert"] == 0
     with ExitStack() as stack:
         roomier = RunningReplica(stack, settings_in(world, tmp_path / "r1", QUERY, "direct"), spark).start()
         roomier.wait_for_watermark(tau)
-    assert process.topic.frozen() == window_counts(rows, WINDOWS, below=tau)
-    assert process.topic.kinds()["hello"] == LANES, "the same incarnation"
+    written = process.topic.written()
+    assert written.frozen() == window_counts(rows, WINDOWS, below=tau)
+    assert written.kinds()["hello"] == LANES, "the same incarnation"
 
 
 def test_a_replica_that_still_waits_for_its_feed_says_so_and_is_stopped_cleanly(
@@ -196,7 +198,7 @@ def test_a_replica_runs_on_a_standalone_cluster_and_a_kill_of_its_driver_leaves_
             process.start(SPARK_LOCAL_IP="127.0.0.1")
             stable = WINDOWS.first_open(tau)
             process.topic.wait_for_stable(stable, check=process.check)
-            assert process.topic.frozen() == window_counts(rows, WINDOWS, below=stable)
+            assert process.topic.written().frozen() == window_counts(rows, WINDOWS, below=stable)
             executors = cluster.executors()
             assert any("CoarseGrainedExecutorBackend" in command for command in executors.values()), executors
             assert any("pyspark" in command and "java" not in command for command in executors.values()), executors

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lmerge import MINUS_INFINITY, TDB, Hello, Insert
-from lmerge.codec import decode, decode_batch
+from lmerge.codec import decode
 from lmerge.errors import UsageError
 from lmerge.feed import Heartbeat
 from lmerge.kafka import KafkaSettings, RecordsGone
@@ -88,9 +88,7 @@ def test_a_cold_start_is_complete_from_where_it_says_and_says_what_to_do_when_ro
         running = RunningReplica(stack, cold, spark).start()
         running.wait_for_watermark(closing)
         assert running.dropped() == 0
-    for records in running.topic.records():
-        elements, error = decode_batch([record.value for record in records])
-        assert error is None
+    for elements in running.topic.written().lanes:
         hello = elements[0]
         assert isinstance(hello, Hello)
         assert hello.joins_at == joins_at
@@ -98,7 +96,7 @@ def test_a_cold_start_is_complete_from_where_it_says_and_says_what_to_do_when_ro
     answer = window_counts(rows, WINDOWS, below=closing)
     complete = TDB(event for event in answer if event.ve >= joins_at)
     assert 0 < len(complete) < len(answer)
-    assert running.topic.frozen() == complete
+    assert running.topic.written().frozen() == complete
 
     more = bids(5, count=30, partitions=PARTITIONS, seconds=5, start_ms=closing + SKEW_MS)
     world.write_rows("bids", more)

@@ -5,7 +5,7 @@ So the readers here wait first until everything in the log is decided.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
@@ -35,15 +35,28 @@ def wait_for_log_end(settings: KafkaSettings, topic: str, partition: int, end: i
 
 def wait_until_decided(settings: KafkaSettings, topic: str, partition: int) -> None:
     """Wait until no record of the log belongs to a transaction that is open or just ending."""
-    with log_end(settings, topic, partition) as current, TailReader(settings) as reader:
-        wait_until(lambda: reader.watermarks(topic, partition).end == current(), f"{topic}/{partition} is decided")
+    with _log_ends(settings, topic) as end, TailReader(settings) as reader:
+        _wait_until_decided(reader, end, topic, partition)
+
+
+def _wait_until_decided(reader: TailReader, end: Callable[[int], int], topic: str, partition: int) -> None:
+    wait_until(lambda: reader.watermarks(topic, partition).end == end(partition), f"{topic}/{partition} is decided")
 
 
 def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> list[Record]:
     """Read all that is committed, once everything is decided."""
-    wait_until_decided(settings, topic, partition)
-    with TailReader(settings) as reader:
-        return [record for batch in reader.read_range(topic, partition, start=0) for record in batch]
+    (records,) = committed_in(settings, topic, [partition])
+    return records
+
+
+def committed_in(settings: KafkaSettings, topic: str, partitions: Iterable[int]) -> list[list[Record]]:
+    """Read all that is committed in each of these partitions: connections take longer than the records."""
+    with _log_ends(settings, topic) as end, TailReader(settings) as reader:
+        found = []
+        for partition in partitions:
+            _wait_until_decided(reader, end, topic, partition)
+            found.append([record for batch in reader.read_range(topic, partition, start=0) for record in batch])
+        return found
 
 
 def values(settings: KafkaSettings, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -68,9 +81,15 @@ def grow_topic(settings: KafkaSettings, topic: str, partitions: int) -> None:
 @contextmanager
 def log_end(settings: KafkaSettings, topic: str, partition: int) -> Iterator[Callable[[], int]]:
     """Give what asks for the end of a log, undecided records included."""
+    with _log_ends(settings, topic) as end:
+        yield lambda: end(partition)
+
+
+@contextmanager
+def _log_ends(settings: KafkaSettings, topic: str) -> Iterator[Callable[[int], int]]:
     servers = {"bootstrap.servers": settings.bootstrap_servers}
     consumer = Consumer({**servers, "group.id": "test", "isolation.level": "read_uncommitted"})
     try:
-        yield lambda: consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1]
+        yield lambda partition: int(consumer.get_watermark_offsets(TopicPartition(topic, partition), 10)[1])
     finally:
         consumer.close()

@@ -19,13 +19,12 @@ from pyspark.sql import SparkSession
 
 from lmerge import TDB, Element, Event, Hello, Insert, Stable, StreamProperties, choose, create
 from lmerge.canonical import payload
-from lmerge.codec import decode_batch
 from replicas.loader import load_query
 from replicas.query import Query
 from replicas.settings import FIRST
 from replicas.start import Start
 from services.workload import nexmark
-from tests.support.replica import DISORDER_MS, FeedWorld, ReplicaTopic
+from tests.support.replica import DISORDER_MS, FeedWorld, Written
 from tests.support.running_replica import RunningReplica, settings_in
 
 PARTITIONS: Final = 3
@@ -273,15 +272,15 @@ def query_and_plan(directory: Path) -> tuple[Query, str]:
 
 
 def assert_equals_the_answer(
-    topic: ReplicaTopic, name: str, answer: Sequence[Event], tau: int, *, revised: bool = False
+    written: Written, name: str, answer: Sequence[Event], tau: int, *, revised: bool = False
 ) -> None:
     """Every prefix is legal, the promise is the largest sound one, and all that is frozen is what DuckDB says."""
     stable = CASES[name].complete(tau)
-    assert topic.stable() == stable, name
-    frozen = topic.frozen(repeats=name == "bids_with_auction")
+    assert written.stable == stable, name
+    frozen = written.frozen(repeats=name == "bids_with_auction")
     assert len(frozen) > 0, name
     assert frozen == TDB(event for event in answer if event.ve < stable), name
-    assert set(topic.kinds()) - ({"adjust"} if revised else set()) == {"hello", "insert", "stable"}
+    assert set(written.kinds()) - ({"adjust"} if revised else set()) == {"hello", "insert", "stable"}
 
 
 def merge_lane(streams: Sequence[Sequence[Element]]) -> tuple[str, list[Element]]:
@@ -299,16 +298,6 @@ def merge_lane(streams: Sequence[Sequence[Element]]) -> tuple[str, list[Element]
             merged += merge.process(f"r{number}", some)
             assert merge.consumed(f"r{number}") == len(some), merge.take_facts()
     return algorithm, merged
-
-
-def lane_elements(topic: ReplicaTopic) -> list[list[Element]]:
-    """Give the elements of each lane."""
-    lanes = []
-    for records in topic.records():
-        elements, error = decode_batch([record.value for record in records])
-        assert error is None, error
-        lanes.append(elements)
-    return lanes
 
 
 def assert_in_order(name: str, elements: Sequence[Element]) -> None:

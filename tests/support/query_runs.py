@@ -2,7 +2,7 @@
 
 import signal
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,12 +19,11 @@ from tests.support.queries import (
     WIDTH_MS,
     NexmarkRow,
     RunningQuery,
-    lane_elements,
     with_a_new_partition,
     write,
     write_with_strays,
 )
-from tests.support.replica import FeedWorld, ReplicaTopic, wait_seldom
+from tests.support.replica import FeedWorld, ReplicaTopic, Written, wait_seldom
 from tests.support.replica_group import ReplicaGroup
 from tests.support.replica_process import committed_batch, is_between_the_commits
 from tests.support.running_replica import LANES
@@ -89,10 +88,10 @@ def kill_a_group(
     assert any(map(is_between_the_commits, directories, batches))
 
 
-def define_merge(service: Service, replicas: Sequence[RunningQuery], *, algorithm: str) -> str:
+def define_merge(service: Service, replicas: Mapping[RunningQuery, Written], *, algorithm: str) -> str:
     """Let `auto` choose by what the replicas say of themselves, and attach them; give the name of the merge."""
-    merge = f"{replicas[0].name}-{uuid.uuid4().hex[:8]}"
-    hellos = [lane_elements(each.topic)[0][0] for each in replicas]
+    merge = f"{next(iter(replicas)).name}-{uuid.uuid4().hex[:8]}"
+    hellos = [written.lanes[0][0] for written in replicas.values()]
     properties = [hello.properties for hello in hellos if isinstance(hello, Hello)]
     defined = service.put(merge, {"partitions": LANES, "properties": properties})
     assert defined["desired"]["algorithm"] == algorithm
@@ -101,11 +100,11 @@ def define_merge(service: Service, replicas: Sequence[RunningQuery], *, algorith
     return merge
 
 
-def merged_and_certified(service: Service, world: FeedWorld, name: str, merge: str, tau: int) -> ReplicaTopic:
-    """Wait until all results of a query are merged, and certify; give the merged topic."""
+def merged_and_certified(service: Service, world: FeedWorld, name: str, merge: str, tau: int) -> Written:
+    """Wait until all results of a query are merged, and certify; give what is merged."""
     service.wait_until_running(merge)
     merged = ReplicaTopic(world.settings, f"{merge}.merged", LANES)
     merged.wait_for_stable(CASES[name].complete(tau), check=lambda: None, seconds=60)
     result = run_cli("certify", "--merge", merge, "--bootstrap-servers", world.settings.bootstrap_servers)
     assert result.code == 0, result
-    return merged
+    return merged.written()

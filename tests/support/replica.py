@@ -20,13 +20,13 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from lmerge import TDB, Event, Insert, Stable
+from lmerge import TDB, Element, Event, reconstitute
 from lmerge.canonical import payload
 from lmerge.codec import decode_batch
 from lmerge.feed import CutMaker, FeedDefinition, Heartbeat, Reason, Row, Source, read_timestamp
 from lmerge.kafka import KafkaSettings, Record, TailReader, TopicAdmin, TopicSpec, TransactionalWriter
 from replicas.windows import Windows
-from tests.support.kafka import committed, grow_topic
+from tests.support.kafka import committed, committed_in, grow_topic
 
 START_MS = 1_767_225_600_000
 DISORDER_MS = 2_000
@@ -234,6 +234,31 @@ def window_counts(rows: Iterable[Bid], windows: Windows, *, below: int) -> TDB:
     return TDB(event for event in events if event.ve < below)
 
 
+class Written:
+    """What a replica, or a merge, has written until somebody read it: the elements of each lane."""
+
+    def __init__(self, lanes: Sequence[Sequence[Element]]) -> None:
+        self.lanes = lanes
+        # A prefix that is not legal raises.
+        self._tdbs = [reconstitute(lane) for lane in lanes]
+
+    @property
+    def stable(self) -> int:
+        """The smallest stable over the lanes; below every instant if one has none."""
+        return min(tdb.stable for tdb in self._tdbs)
+
+    def frozen(self, *, repeats: bool = False) -> TDB:
+        """Give the events of all lanes that end before the smallest stable; each comes once unless they may repeat."""
+        events = [event for tdb in self._tdbs for event in tdb.frozen(self.stable)]
+        repeated = [event for event, count in Counter(events).items() if count > 1]
+        assert repeats or not repeated, f"repeated: {repeated[:3]}"
+        return TDB(events)
+
+    def kinds(self) -> Counter[str]:
+        """Count the elements by kind."""
+        return Counter(type(element).__name__.lower() for lane in self.lanes for element in lane)
+
+
 class ReplicaTopic:
     """What a replica has written, read committed."""
 
@@ -241,10 +266,6 @@ class ReplicaTopic:
         self._settings = settings
         self.name = topic
         self._lanes = lanes
-
-    def stable(self) -> int:
-        """Give the smallest stable over the lanes; below every instant if one has none."""
-        return min(tdb.stable for tdb in self.lanes())
 
     def wait_for_stable(self, vc: int, *, check: Callable[[], object], seconds: float = 300) -> None:
         """Wait until every lane's last record is this stable; `check` raises if that cannot come any more."""
@@ -260,31 +281,13 @@ class ReplicaTopic:
 
     def records(self) -> list[list[Record]]:
         """Give the committed records of each lane."""
-        return [committed(self._settings, self.name, lane) for lane in range(self._lanes)]
+        return committed_in(self._settings, self.name, range(self._lanes))
 
-    def lanes(self) -> list[TDB]:
-        """Reconstitute each lane; a prefix that is not legal raises."""
-        tdbs = []
+    def written(self) -> Written:
+        """Read what is committed."""
+        lanes = []
         for records in self.records():
             elements, error = decode_batch([record.value for record in records])
             assert error is None, error
-            tdb = TDB()
-            for element in elements:
-                tdb.apply(element)
-            tdbs.append(tdb)
-        return tdbs
-
-    def frozen(self, *, repeats: bool = False) -> TDB:
-        """Give the events of all lanes that end before the smallest stable; each comes once unless they may repeat."""
-        lanes = self.lanes()
-        stable = min(tdb.stable for tdb in lanes)
-        events = [event for tdb in lanes for event in tdb.frozen(stable)]
-        repeated = [event for event, count in Counter(events).items() if count > 1]
-        assert repeats or not repeated, f"repeated: {repeated[:3]}"
-        return TDB(events)
-
-    def kinds(self) -> Counter[str]:
-        """Count the elements by kind."""
-        elements = [e for records in self.records() for e in decode_batch([record.value for record in records])[0]]
-        names = {Insert: "insert", Stable: "stable"}
-        return Counter(names.get(type(element), type(element).__name__.lower()) for element in elements)
+            lanes.append(elements)
+        return Written(lanes)
