@@ -190,13 +190,13 @@ class MergeLoop:
         self._read_on(reader)  # an input that was attached again must not get what was read for it before
         self._pass_markers(reader)
         batches = self._poll(reader)
+        self._schedule.came(batches.values(), time.monotonic())
         for partition, runner in self._lanes.items():
             mine = {topic: batch for (topic, number), batch in batches.items() if number == partition}
             if mine:
                 runner.take(mine)
                 self._metrics.took(partition, mine.values())
         now = time.monotonic()
-        self._schedule.came(batches.values(), now)
         if now >= self._schedule.due:
             self._schedule.tried(now, has_committed=self._commit(pools.commit))
 

@@ -18,8 +18,7 @@ class Pace:
     """How often a process acts."""
 
     commit_seconds: float = 0.02
-    """Lanes commit at most so often. Where there is always something, p50 latency is half of it plus 6 ms (kafka-facts
-    B2)."""
+    """Lanes commit at most so often. Where there is always something, half of it is added to the latency."""
     catch_up_seconds: float = 0.1
     """The same while all that comes is old: nobody sees the difference, and a transaction costs what 500 records do."""
     session_ms: int = SESSION_MS
@@ -34,7 +33,7 @@ class Pace:
         """
         return self.commit_seconds / 4
 
-    def after(self, batches: Collection[Batch]) -> float:
+    def interval(self, batches: Collection[Batch]) -> float:
         """Return how often to commit when these records came last; one that is in time is enough for the usual pace."""
         if batches and now_ms() - max(batch.first_timestamp for batch in batches) > OLD_MS:
             return max(self.commit_seconds, self.catch_up_seconds)
@@ -48,14 +47,16 @@ class Schedule:
         self._pace = pace
         self._every = pace.commit_seconds
         self._committed_at = -math.inf
-        # When the first record came of those that no commit has followed.
+        self._is_silent = True
+        # When the first record came, after a silence, of those that no commit has followed.
         self._waits_since = -math.inf
 
     def came(self, batches: Collection[Batch], now: float) -> None:
         """Note what has come since the last call, perhaps nothing."""
-        self._every = self._pace.after(batches)
-        if batches and self._waits_since == -math.inf:
+        self._every = self._pace.interval(batches)
+        if batches and self._is_silent:
             self._waits_since = now
+        self._is_silent = not batches
 
     def tried(self, now: float, *, has_committed: bool) -> None:
         """Note that a commit began at this time, and whether there was something to commit."""

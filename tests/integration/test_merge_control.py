@@ -1,4 +1,7 @@
-"""The desired state: any process changes it, all changes are in one order, audited, and survive everything."""
+"""The desired state: any process changes it, all changes are in one order, audited, and survive everything.
+
+No token is in what is audited, said or answered.
+"""
 
 import json
 import signal
@@ -22,7 +25,7 @@ from services.merge.metrics import Metrics
 from services.merge.pace import Pace
 from services.merge.topics import AUDIT
 from tests.support.kafka import values, wait_until
-from tests.support.merge_service import Service, append, several
+from tests.support.merge_service import TOKEN, Service, append, running, several
 from tests.support.streams import ins, stb
 
 CHANGES = 10
@@ -61,7 +64,7 @@ def test_changes_by_two_processes_at_once_are_all_there_in_one_order_and_survive
         assert shown(services[0], path) == before
         assert services[0].call("DELETE", path, why="the test is over")[0] == 204
         for entry in audited(settings, merge):
-            assert "secret-of-this-test" not in json.dumps(entry)
+            assert TOKEN not in json.dumps(entry)
     entries = audited(settings, merge)
     assert [entry["what"].split()[0] for entry in entries] == ["define", *["attach"] * CHANGES, "remove"]
     assert {entry["by"] for entry in entries} == {"admin"}
@@ -133,3 +136,35 @@ def put_input(merge: str, name: str, definition: InputDefinition, now: Desired |
 def shown_inputs(loop: MergeLoop) -> set[str]:
     """Return the inputs in the committed record of the only lane."""
     return set(loop.records[0].inputs) if 0 in loop.records else set()
+
+
+def test_no_token_is_in_what_a_process_says_or_answers(
+    settings: KafkaSettings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What it writes from its start to its end is searched, and every answer, those that refuse too."""
+    reader, wrong = (f"{kind}-{uuid.uuid4().hex}" for kind in ("reader", "wrong"))
+    merge = f"m{uuid.uuid4().hex[:8]}"
+    path = f"/v1/merges/{merge}"
+    TopicAdmin(settings).ensure(TopicSpec(f"{merge}.r1", partitions=1))
+    with running(settings, {"LMERGE_READ_TOKEN": reader}) as service:
+        service.put(merge, {})
+        answers = [
+            service.call(method, where, body, token=token)
+            for token in (wrong, reader, TOKEN)
+            for method, where, body in (
+                ("PUT", path, {"policy": "sometimes"}),
+                ("PUT", f"{path}/inputs/r1", {"topic": "no.such.topic"}),
+                ("PUT", f"{path}/inputs/r1", {"topic": f"{merge}.r1"}),
+                ("GET", f"{path}?token={token}", None),
+                ("GET", "/metrics", None),
+                ("GET", "/openapi.json", None),
+            )
+        ]
+        append(settings, f"{merge}.r1", [stb(10), stb(4)])
+        wait_until(lambda: "quarantined" in service.observed(f"{merge}/inputs/r1")["conditions"], "r1 is stopped")
+        service.remove_merges()
+        assert service.end(signal.SIGTERM) == 0
+    said = "".join(capfd.readouterr())
+    assert f'"event":"quarantined","merge":"{merge}"' in said
+    assert {status for status, _ in answers} >= {200, 201, 401, 403, 422}
+    assert not [token for token in (TOKEN, reader, wrong) if token in said + json.dumps(answers)]

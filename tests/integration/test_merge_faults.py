@@ -125,7 +125,7 @@ def test_lanes_move_between_two_processes(settings: KafkaSettings, seed: int, *,
             one.start()
             wait_for_owner(world.merge, one, two)
             play(world)
-            two.end(signal.SIGTERM)
+            assert two.end(signal.SIGTERM) == 0
             world.merge.service = one
             world.step()
             wait_for_owner(world.merge, one)

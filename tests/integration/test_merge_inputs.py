@@ -129,6 +129,7 @@ def test_a_running_service_exposes_what_the_page_of_metrics_promises(settings: K
     samples = {name if kind != "histogram" else f"{name}_count" for name, kind in promised}
     shown = set(re.findall(rf'^(\w+){{[^}}]*merge="{merge.name}"', exposed, re.MULTILINE))
     assert samples - shown == set()
+    assert f'lmerge_transactions_total{{lane="0",merge="{merge.name}",outcome="committed"}}' in exposed
 
 
 def test_a_released_input_is_read_again_without_the_bad_record(settings: KafkaSettings, service: Service) -> None:

@@ -23,7 +23,7 @@ def batches(*ages_ms: int) -> list[Batch]:
     ],
 )
 def test_a_backlog_is_committed_less_often(ages_ms: list[int], commit_seconds: float, expected: float) -> None:
-    assert Pace(commit_seconds=commit_seconds).after(batches(*ages_ms)) == expected
+    assert Pace(commit_seconds=commit_seconds).interval(batches(*ages_ms)) == expected
 
 
 def test_after_a_silence_the_rest_of_what_has_begun_to_come_is_waited_for() -> None:
@@ -35,20 +35,29 @@ def test_after_a_silence_the_rest_of_what_has_begun_to_come_is_waited_for() -> N
     assert schedule.due == schedule.soonest == pytest.approx(10.005)
     schedule.tried(10.005, has_committed=True)
     assert schedule.due == pytest.approx(10.025)
-    schedule.came(batches(5), 10.008)
-    assert schedule.due == pytest.approx(10.025), "where there is always something nothing waits longer for that"
-    schedule.came(batches(5), 10.03)
-    schedule.tried(10.03, has_committed=True)
-    assert schedule.due == pytest.approx(10.05)
+    schedule.came([], 10.025)
+    schedule.came(batches(5), 10.026)
+    assert schedule.due == pytest.approx(10.031)
 
 
-def test_where_there_was_nothing_to_commit_the_next_that_comes_does_not_wait_for_the_interval() -> None:
+def test_where_there_is_always_something_nothing_is_waited_for_but_the_interval() -> None:
+    schedule = Schedule(PACE)
+    schedule.came(batches(5), 10.0)
+    schedule.tried(10.005, has_committed=True)
+    for commit in (10.025, 10.045):
+        assert schedule.soonest == pytest.approx(commit)
+        schedule.came(batches(5), commit)
+        assert schedule.due == pytest.approx(commit)
+        schedule.tried(commit, has_committed=True)
+
+
+def test_where_there_was_nothing_to_commit_the_next_that_comes_waits_for_no_interval() -> None:
     schedule = Schedule(PACE)
     schedule.tried(10.0, has_committed=True)
-    schedule.came(batches(5), 10.019)
-    schedule.tried(10.03, has_committed=False)
-    schedule.came(batches(5), 10.031)
-    assert schedule.due == pytest.approx(10.036)
+    schedule.came(batches(5), 10.02)
+    schedule.tried(10.02, has_committed=False)
+    schedule.came(batches(5), 10.021)
+    assert schedule.due < 10.021
 
 
 def test_a_backlog_is_committed_less_often_and_what_is_in_time_behind_it_is_not_held_up() -> None:
