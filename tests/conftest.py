@@ -35,6 +35,19 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Reporter(config.getoption("--report")))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests told."""
+    tally = report.Tally()
+    for outcome in ("passed", "failed"):
+        for each in terminalreporter.getreports(outcome):
+            tally.add(each)
+    told = [f"{suite}: {text}" for suite, texts in tally.figures.items() for text in texts]
+    if told:
+        terminalreporter.section("figures")
+        for line in told:
+            terminalreporter.write_line(line)
+
+
 class Reporter:
     """Writes the report at the end of a run."""
 

@@ -6,6 +6,7 @@ would say the same, but with pytest 9.2 they have no effect.)
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,10 +71,5 @@ def _no_merge_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
-    """Tell a figure: printed, and kept in the report of a long run."""
-
-    def say(text: str) -> None:
-        print(text)  # noqa: T201
-        record_property("figure", text)
-
-    return say
+    """Tell a figure: printed at the end of the run, and kept in the report of a long one."""
+    return partial(record_property, "figure")

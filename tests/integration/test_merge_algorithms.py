@@ -73,13 +73,15 @@ def test_an_input_that_promises_too_little_is_refused_with_the_way_out(
 def test_a_merge_whose_first_input_began_cold_begins_there(
     settings: KafkaSettings, service: Service, algorithm: str
 ) -> None:
-    """Its origin is that input's joins_at (J4, J5): it says so, and is complete from there on."""
+    """Its origin is that input's joins_at (J4, J5): it says so, is complete from there on, as is a merge over it."""
     rng = random.Random(7)
     origin, longest = 60, 30
     reference = [
         Event(e.payload, e.vs, min(e.ve, e.vs + longest)) for e in events(rng, algorithm, count=80, horizon=200)
     ]
-    merge = KafkaMerge(settings, service, partitions=2, algorithm=algorithm, longest_lifetime_ms=longest)
+    merge, upper = (
+        KafkaMerge(settings, service, partitions=2, algorithm=algorithm, longest_lifetime_ms=longest) for _ in range(2)
+    )
     merge.make_topics("r1", "r2")
     with Producer(settings, merge.topic("r1"), 2) as r1, Producer(settings, merge.topic("r2"), 2) as r2:
         for producer, joins_at in ((r1, origin), (r2, origin + 50)):
@@ -91,17 +93,19 @@ def test_a_merge_whose_first_input_began_cold_begins_there(
         merge.attach("r2")
         r2.send_rest()
         assert merge.of("r2")["membership"] == "joining"
+        service.put(f"{upper.name}/inputs/lower", {"topic": merge.merged_topic})
         r1.send_rest()
-        merge.wait_for_stable(INFINITY)
-    complete_from = origin if algorithm == "R3" else origin + longest + 1
-    for output in merge.outputs():
-        assert isinstance(output[0], Hello)
-        assert output[0].joins_at == complete_from
-
-    def shown(tdb: TDB) -> TDB:
-        return TDB(event for event in tdb if event.ve >= complete_from)
-
-    assert shown(merge.tdb()) == shown(wire_tdb(reference))
+    later = 0 if algorithm == "R3" else longest + 1  # R2 puts out nothing that begins before its origin
+    for each, complete_from in ((merge, origin + later), (upper, origin + later + later)):
+        each.wait_for_stable(INFINITY)
+        for output in each.outputs():
+            assert isinstance(output[0], Hello)
+            assert output[0].joins_at == complete_from
+        shown, expected = (
+            TDB(event for event in tdb if event.ve >= complete_from) for tdb in (each.tdb(), wire_tdb(reference))
+        )
+        assert len(expected) > 0
+        assert shown == expected
 
 
 def test_plans_that_cut_lifetimes_differently_are_merged_by_their_normal_form(

@@ -5,6 +5,7 @@ figures that tests tell (fixture `figure`) are kept in the same way, in a list a
 """
 
 import os
+import subprocess
 from collections import Counter, defaultdict
 from datetime import date
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Final
 
 import pytest
 
-HEADER: Final = "| tests | date | machine | passed | failed | skipped | seconds |\n|---|---|---|---:|---:|---:|---:|\n"
+HEADER: Final = (
+    "| tests | date | commit | machine | passed | failed | skipped | seconds |\n|---|---|---|---|---:|---:|---:|---:|\n"
+)
 FIGURES: Final = "Figures that the tests told:\n\n"
 
 
@@ -35,11 +38,11 @@ class Tally:
         if report.when == "call":
             self.figures[suite] += [str(text) for name, text in report.user_properties if name == "figure"]
 
-    def rows(self, *, day: date, machine: str) -> dict[str, str]:
+    def rows(self, *, day: date, commit: str, machine: str) -> dict[str, str]:
         """Give the row of each file that was run."""
         return {
-            suite: f"| {suite} | {day} | {machine} | {found['passed']} | {found['failed']} | {found['skipped']} | "
-            f"{self._seconds[suite]:.0f} |"
+            suite: f"| {suite} | {day} | {commit} | {machine} | {found['passed']} | "
+            f"{found['failed']} | {found['skipped']} | {self._seconds[suite]:.0f} |"
             for suite, found in self._outcomes.items()
         }
 
@@ -71,6 +74,13 @@ def update_figures(page: str, figures: dict[str, list[str]]) -> str:
 def write(file: Path, tally: Tally) -> None:
     """Put what was counted into the page."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    rows = tally.rows(day=date.today(), machine=f"{os.cpu_count()} cores, {memory:.0f} GiB")  # noqa: DTZ011  # local
+    machine = f"{os.cpu_count()} cores, {memory:.0f} GiB"
+    rows = tally.rows(day=date.today(), commit=_commit(), machine=machine)  # noqa: DTZ011  # local
     page = update(file.read_text() if file.exists() else "", rows)
     file.write_text(update_figures(page, {suite: tally.figures[suite] for suite in rows}))
+
+
+def _commit() -> str:
+    """Return what is checked out, so that a row tells of which code it is."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -19,9 +19,9 @@ def test_a_row_counts_tests_by_outcome_and_adds_up_all_phases() -> None:
     tally.add(phase("tests/a.py::y", "setup", "skipped", 0.0))
     tally.add(phase("tests/a.py::z", "call", "failed", 4.4))
     tally.add(phase("lmerge/r0.py::lmerge.r0", "call", "passed", 0.1))
-    assert tally.rows(day=date(2026, 1, 2), machine="m") == {
-        "tests/a.py": "| tests/a.py | 2026-01-02 | m | 1 | 1 | 1 | 7 |",
-        "lmerge": "| lmerge | 2026-01-02 | m | 1 | 0 | 0 | 0 |",
+    assert tally.rows(day=date(2026, 1, 2), commit="c", machine="m") == {
+        "tests/a.py": "| tests/a.py | 2026-01-02 | c | m | 1 | 1 | 1 | 7 |",
+        "lmerge": "| lmerge | 2026-01-02 | c | m | 1 | 0 | 0 | 0 |",
     }
 
 
