@@ -1,15 +1,22 @@
 """`make bench-replica`: a whole replica against the same Spark query with Spark's own Kafka source and sink.
 
-The queries are `hot_items`, and `category_prices` for joins. A replica reads cuts and writes elements exactly once; the
-other side is what a Spark user would write: Spark's connector, one stream per partition with a watermark each (its
-sound form), the same plan, the same values made by `to_json`, Spark's Kafka sink (at least once). One broker, one Spark
-session, the same rows in the same batches as fast as they can; the first ones of each query are not counted.
+The queries are the shipped ones, each by a conservative plan or both (`SIZES`), without `classified_bids`: what that
+costs is its function, and bench-feedback measures it. A replica reads cuts and writes elements exactly once; the other
+side is what a Spark user would write: Spark's connector, one stream per partition with a watermark each (its sound
+form), the same plan, the same values made by `to_json`, Spark's Kafka sink (at least once). One broker, one Spark
+session, the same rows in the same batches as fast as they can; the first ones of each query are not counted. Of the
+rows of a join the bids are counted; there is an auction for every twenty of them.
 
 A round is one run of each, in turns the replica first or Spark, and both must have written the same results. What is
 judged is the round whose ratio is in the middle, of rounds that nobody disturbed (calm.py).
 
-    python -m benchmarks.replica             everything, eight minutes; benchmarks/results/replica.jsonl
+    python -m benchmarks.replica             everything, about twenty minutes; benchmarks/results/replica.jsonl
     python -m benchmarks.replica --quick     few batches; bars are shown, not judged, and nothing is kept
+
+A part, by one round unless `--rounds` says more, is not judged and not kept either:
+
+    python -m benchmarks.replica --only bids_with_auction --rows 20000
+    python -m benchmarks.replica --only category_prices/by_auction     any conservative plan, instead of the listed ones
 """
 
 import argparse
@@ -18,7 +25,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,10 +35,10 @@ from pyspark.sql import functions as F  # noqa: N812  # the name that every Spar
 
 from benchmarks import calm
 from benchmarks.core import RESULTS, Bar
-from benchmarks.spark_feed import WARM, Row, SparkFeed, start_session
+from benchmarks.spark_feed import PATIENCE, SMALL, WARM, Row, SparkFeed, start_session
 from deploy.local import LocalStack
+from lmerge.errors import UsageError
 from lmerge.kafka import KafkaSettings, TailReader, TopicAdmin, TopicSpec
-from replicas.build import build
 from replicas.job import Replica
 from replicas.loader import load_query
 from replicas.query import Query
@@ -39,11 +46,6 @@ from replicas.settings import ReplicaSettings
 
 LANES = 2
 ROUNDS = 3
-PATIENCE = 4 / 3
-"""A round takes up to half a minute: after one more than wanted, the calmest have to do."""
-
-SMALL = 1_000
-"""Below so many rows a batch what counts is its time, from there on rows per second."""
 
 Pair = tuple[Row, Row]
 """What a round has measured: the replica and Spark alone."""
@@ -52,8 +54,10 @@ Pair = tuple[Row, Row]
 class Size(NamedTuple):
     """The rows of a batch, how many batches of them are measured in a run, and by which queries and plans.
 
-    At 4,000 rows of a second of event time a batch of 20,000 closes 2.5 windows of 1,000 auctions. A small batch closes
-    one of 100 auctions: it, too, has results to write. For the join a batch is 20 s, as long as an auction takes bids.
+    Every batch has results to write. At 4,000 rows of a second of event time one of 20,000 closes 2.5 of the windows of
+    `hot_items`, of 1,000 auctions each, and a small one closes one of 100 auctions. Where windows tumble, and for
+    joins, a batch is 20 s or a little more: two windows, and as long as an auction takes bids. `bids_with_auction`
+    gives a result for each bid.
     """
 
     rows: int
@@ -65,14 +69,20 @@ class Size(NamedTuple):
     warm: int = WARM
 
 
-_SMALL = Size(200, 8, ["hot_items/direct"], keys=100, step_ms=40)
-_JOIN = Size(20_000, 3, ["category_prices/direct"], step_ms=4, bids_per_auction=20, warm=2)
+_HOT = ("hot_items/direct", "hot_items/panes")
+_BEST = ("highest_bid/direct", "highest_bid/by_auction", "top_bids/direct", "top_bids/panes")
+_SMALL = Size(200, 8, _HOT, keys=100, step_ms=40)
+_JOIN = Size(
+    20_000, 3, ("bids_with_auction/bids_first", "category_prices/direct"), step_ms=4, bids_per_auction=20, warm=2
+)
 SIZES = (
     _SMALL,
-    Size(20_000, 3, ["hot_items/direct", "hot_items/panes"], warm=2),
+    Size(20_000, 3, _HOT, warm=2),
+    Size(20_000, 3, _BEST, step_ms=4, warm=2),
     _JOIN,
     # The JVM knows these plans: the first batch is for what is new to a query.
-    Size(100_000, 2, ["hot_items/direct", "hot_items/panes"], warm=1),
+    Size(100_000, 2, _HOT, warm=1),
+    Size(100_000, 2, ("bids_with_auction/bids_first",), bids_per_auction=20, warm=1),
 )
 QUICK = (_SMALL._replace(batches=4), _JOIN._replace(batches=2))
 
@@ -106,8 +116,7 @@ class Bench:
             row, topic = run(query, plan, self._scratch / f"run-{self._runs}")
             written[side] = self._results(topic)
             measured[side] = {"query": query.name, "plan": plan, "side": side, **row, "results": written[side].total()}
-        assert written["replica"] == written["spark"], "the two must give the same results"
-        assert written["replica"], "there must be some"
+        _require_same(written, f"{query.name}/{plan}")
         return measured["replica"], measured["spark"]
 
     def _replica(self, query: Query, plan: str, directory: Path) -> tuple[Row, str]:
@@ -140,7 +149,7 @@ class Bench:
             name: self._feed.connector(self._spark, _columns(query, name), source=name) for name in query.sources
         }
         running = (
-            _as_records(query, build(query, plan, sources, query.windows).frame)
+            _as_records(query, query.plan(plan).build(sources, query.windows))
             .writeStream.format("kafka")
             .outputMode("append")
             .option("kafka.bootstrap.servers", self._kafka.bootstrap_servers)
@@ -164,6 +173,15 @@ class Bench:
                     values = (record.value or b"" for record in records)
                     found.update(value for value in values if value.startswith(b'{"kind":"insert"'))
         return found
+
+
+def _require_same(written: Mapping[str, Counter[bytes]], what: str) -> None:
+    """Check that both sides have written the same results, and some."""
+    replica, spark = written["replica"], written["spark"]
+    beyond = [next(iter(more), None) for more in (replica - spark, spark - replica)]
+    totals = f"{replica.total()} by the replica and {spark.total()} by Spark"
+    assert replica == spark, f"{what}: results must be the same, not {totals}; the first that the other lacks: {beyond}"
+    assert replica, f"{what}: there must be results"
 
 
 def _columns(query: Query, source: str) -> str:
@@ -194,6 +212,38 @@ def _bar(pair: Pair) -> Bar:
     return Bar(f"{what}rows per second against Spark's own", ratio, at_least=0.8)
 
 
+def part_of(sizes: Sequence[Size], only: str | None, rows: int | None) -> list[Size]:
+    """Return what is asked for of some sizes.
+
+    Args:
+        sizes: all of them.
+        only: a query, or one with a conservative plan, which is then measured instead of those that are listed.
+        rows: of a batch.
+
+    Raises:
+        UsageError: there is nothing of that kind.
+    """
+    found = [size for size in sizes if rows in (None, size.rows)]
+    if only is not None:
+        found = [size._replace(plans=_plans_of(size, only)) for size in found]
+    found = [size for size in found if size.plans]
+    if not found:
+        known = ", ".join(f"{plan} at {size.rows}" for size in sizes for plan in size.plans)
+        raise UsageError(f"nothing is measured of {only or 'any query'} at {rows or 'any'} rows a batch, only {known}")
+    return found
+
+
+def _plans_of(size: Size, only: str) -> Sequence[str]:
+    """Return the plans of a query that are measured at a size: those that are listed, or the one that is named."""
+    name, _, plan = only.partition("/")
+    listed = [each for each in size.plans if each.startswith(f"{name}/")]
+    if not plan or not listed:
+        return listed
+    if load_query(name).plan(plan).operator is not None:
+        raise UsageError(f"plan {plan} answers early, which Spark has not by itself: choose a conservative one")
+    return [only]
+
+
 def run(sizes: Sequence[Size], rounds: int) -> tuple[list[Row], list[Bar]]:
     """Measure all sizes; each line is printed as it is known."""
     rows: list[Row] = []
@@ -221,9 +271,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few batches; bars are shown, not judged")
+    parser.add_argument("--only", metavar="QUERY[/PLAN]", help="a part: this query alone")
+    parser.add_argument("--rows", type=int, help="a part: batches of so many rows alone")
+    parser.add_argument("--rounds", type=int, choices=range(1, 10), help=f"of each; {ROUNDS}, for less than all 1")
     options = parser.parse_args(arguments)
-    rows, bars = run(QUICK, 1) if options.quick else run(SIZES, ROUNDS)
-    if options.quick:
+    is_whole = not (options.quick or options.only or options.rows or options.rounds)
+    try:
+        sizes = part_of(QUICK if options.quick else SIZES, options.only, options.rows)
+    except UsageError as error:
+        parser.error(str(error))
+    rows, bars = run(sizes, options.rounds or (ROUNDS if is_whole else 1))
+    if not is_whole:
+        print("less than everything: bars are not judged, and nothing is kept", file=sys.stderr)
         return 0
     RESULTS.mkdir(exist_ok=True)
     lines = [*rows, *(bar.to_row() for bar in bars)]

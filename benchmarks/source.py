@@ -2,10 +2,13 @@
 
 Both read the same rows of the same topic, four partitions, JSON, and count and add up per key and window. Spark's
 connector is used in its sound form, one stream per partition with a watermark each, and a batch has as many rows on
-either side. Batches come as fast as they can; the first ones of each query are not counted. The two take turns, and
-every ratio is from one run. What is measured is the whole batch, as Spark reports it; the rows go nowhere.
+either side. Batches come as fast as they can; the first ones of each query are not counted. What is measured is the
+whole batch, as Spark reports it; the rows go nowhere.
 
-    python -m benchmarks.source             everything, some minutes; benchmarks/results/source.jsonl
+A round is one run of each, in turns cuts first or the connector. What is kept is the round whose ratio is in the
+middle, of rounds that nobody disturbed (calm.py).
+
+    python -m benchmarks.source             everything, six to nine minutes; benchmarks/results/source.jsonl
     python -m benchmarks.source --quick     few batches, and nothing is kept
 """
 
@@ -14,16 +17,16 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the name that every Spark user knows
 
+from benchmarks import calm
 from benchmarks.core import RESULTS
-from benchmarks.spark_feed import WARM, Row, SparkFeed, start_session
+from benchmarks.spark_feed import PATIENCE, SMALL, WARM, Row, SparkFeed, start_session
 from deploy.local import LocalStack
 from replicas.cuts import CutOffset, Located
 from replicas.query import EVENT_TIME
@@ -32,6 +35,9 @@ from replicas.source import load
 from replicas.state import ReplicaDirectory, ReplicaFile
 
 KEYS = 1_000
+
+Pair = tuple[Row, Row]
+"""What a round has measured: cuts and the connector."""
 
 
 class Size(NamedTuple):
@@ -45,7 +51,7 @@ class Size(NamedTuple):
     rounds: int
 
 
-SIZES = (Size(200, 20, 4), Size(20_000, 10, 4), Size(200_000, 5, 3))
+SIZES = (Size(200, 20, 5), Size(20_000, 10, 5), Size(200_000, 5, 3))
 QUICK = (Size(200, 6, 1), Size(20_000, 3, 1))
 
 
@@ -62,13 +68,13 @@ class Bench:
             servers, f"rows-{size.rows}", rows_per_batch=size.rows, batches=size.batches + WARM, keys=KEYS
         )
 
-    def rounds(self) -> Iterator[Row]:
-        """Measure both, in turns."""
-        for number in range(self._size.rounds + 1):
-            for name, rows in (("cuts", self._cuts()), ("connector", self._connector())):
-                measured = self._measure(_query(rows))
-                if number:  # the first is for the JVM, which is faster with each query that it has run
-                    yield {"what": "source", "source": name, "round": number, **measured}
+    def round(self) -> Pair:
+        """Measure both, one right after the other; who is first changes from round to round."""
+        ways = [("cuts", self._cuts), ("connector", self._connector)]
+        measured = {}
+        for source, rows in ways[:: -1 if self._runs % 4 else 1]:
+            measured[source] = {"what": "source", "source": source, **self._measure(_query(rows()))}
+        return measured["cuts"], measured["connector"]
 
     def _cuts(self) -> DataFrame:
         feed = self._feed
@@ -113,19 +119,21 @@ def _query(rows: DataFrame) -> DataFrame:
     return rows.groupBy(window, "auction").agg(F.count("*").alias("count"), F.sum("price").alias("sum"))
 
 
-def _ratios(rows: Sequence[Row], size: Size) -> Row:
-    """Compare the medians of the rounds."""
-    found = {}
-    for field in ("batch_p50_ms", "rows_per_s"):
-        for source in ("cuts", "connector"):
-            each = [row[field] for row in rows if row["source"] == source and row["rows_per_batch"] == size.rows]
-            found[field, source] = median(each)
+def _ratios(pair: Pair) -> Row:
+    """Compare the two of a round: above 1 cuts are faster."""
+    cuts, connector = pair
     return {
         "what": "ratio",
-        "rows_per_batch": size.rows,
-        "speed_by_batch_p50": round(found["batch_p50_ms", "connector"] / found["batch_p50_ms", "cuts"], 2),
-        "rows_per_s_ratio": round(found["rows_per_s", "cuts"] / found["rows_per_s", "connector"], 2),
+        "rows_per_batch": cuts["rows_per_batch"],
+        "speed_by_batch_p50": round(connector["batch_p50_ms"] / cuts["batch_p50_ms"], 2),
+        "rows_per_s_ratio": round(cuts["rows_per_s"] / connector["rows_per_s"], 2),
     }
+
+
+def _ratio(pair: Pair) -> float:
+    """Return the ratio that counts: by the time of small batches, else by rows per second."""
+    ratios = _ratios(pair)
+    return float(ratios["speed_by_batch_p50" if ratios["rows_per_batch"] < SMALL else "rows_per_s_ratio"])
 
 
 def run(sizes: Sequence[Size]) -> list[Row]:
@@ -136,12 +144,11 @@ def run(sizes: Sequence[Size]) -> list[Row]:
         try:
             for size in sizes:
                 bench = Bench(spark, stack.bootstrap_servers, size, Path(scratch))
-                measured = []
-                for row in bench.rounds():
-                    print(json.dumps(row), flush=True)
-                    measured.append(row)
-                rows += [*measured, _ratios(measured, size)]
-                print(json.dumps(rows[-1]), flush=True)
+                bench.round()  # for the JVM, which is faster with each query that it has run
+                pair, figures = calm.middle(calm.rounds(bench.round, size.rounds, patience=PATIENCE), _ratio)
+                rows += [*({"rounds": figures, **row} for row in pair), _ratios(pair)]
+                for line in rows[-3:]:
+                    print(json.dumps(line), flush=True)
         finally:
             spark.stop()
     return rows

@@ -30,6 +30,12 @@ START_MS = 1_767_225_600_000
 WARM = 3
 """Batches of each query that are not counted: plans are made, code is generated, consumers connect."""
 
+SMALL = 1_000
+"""Below so many rows a batch what counts is its time, from there on rows per second."""
+
+PATIENCE = 4 / 3
+"""A round takes up to a minute: after so many times the wanted ones the calmest have to do (calm.py)."""
+
 _CHUNK = 10_000
 
 
@@ -48,6 +54,17 @@ RECENT = 50
 """How many auctions, the last ones of its partition, a bid may be for."""
 
 BIDS, AUCTIONS = "bids", "auctions"
+
+
+def bid_row(own: int, *, auction: int, price: int, ts: int) -> bytes:
+    """Return a bid, with every field that a shipped query reads."""
+    bidder = 1_000 + own % 499
+    return b'{"id":%d,"auction":%d,"bidder":%d,"price":%d,"date_time":%d}' % (own, auction, bidder, price, ts)
+
+
+def auction_row(own: int, *, ts: int) -> bytes:
+    """Return an auction, the same."""
+    return b'{"id":%d,"item_name":"item %d","category":%d,"date_time":%d}' % (own, own, own % 10, ts)
 
 
 class SparkFeed:
@@ -198,15 +215,9 @@ class SparkFeed:
         if AUCTIONS in self.topics:  # the last one before it, or one of those before that
             last = number // self._bids_per_row[AUCTIONS] - 1
             auction = max(0, last - own % RECENT) * PARTITIONS + partition
-        return b'{"id":%d,"auction":%d,"price":%d,"date_time":%d}' % (
-            own,
-            auction,
-            self._price(number),
-            START_MS + number * self._step_ms,
-        )
+        return bid_row(own, auction=auction, price=self._price(number), ts=START_MS + number * self._step_ms)
 
     def _auction(self, number: int, partition: int) -> bytes:
         """Return the row that comes with the last of so many bids: Spark's watermark is then that of the heartbeats."""
-        own = number * PARTITIONS + partition
         opened = (number + 1) * self._bids_per_row[AUCTIONS] - 1
-        return b'{"id":%d,"category":%d,"date_time":%d}' % (own, own % 10, START_MS + opened * self._step_ms)
+        return auction_row(number * PARTITIONS + partition, ts=START_MS + opened * self._step_ms)
