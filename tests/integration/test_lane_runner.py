@@ -96,9 +96,9 @@ def test_what_the_owner_commits_just_before_it_is_fenced_is_known_to_its_success
         world.read(owner)
 
         class Late(TransactionalWriter):
-            def fence(self) -> None:
+            def fence(self, timeout_seconds: float = 30) -> None:
                 owner.commit(control_offset=0)
-                super().fence()
+                super().fence(timeout_seconds)
 
         monkeypatch.setattr(lane_runner, "TransactionalWriter", Late)
         with closing(world.take_over()) as successor:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import LocalStack
+from deploy.local import LocalStack, ports
+from deploy.local.ports import HOST
 from lmerge import INFINITY, Element, Event
 from lmerge.codec import decode
 from lmerge.kafka import KafkaSettings, TailReader, TransactionalWriter
@@ -25,6 +26,7 @@ from tests.support.kafka_world import ALGORITHMS, KafkaWorld
 from tests.support.merge_service import DEADLINE, Service, append, running, several
 from tests.support.producer import Producer
 from tests.support.streams import ins, stb
+from tests.support.wire import Wire, second_door
 
 
 @pytest.fixture
@@ -212,6 +214,30 @@ def test_a_zombie_that_wakes_up_is_refused(
             world.end()
 
 
+def test_a_process_that_is_cut_off_from_its_broker_loses_its_lanes_and_gets_its_share_when_it_is_back() -> None:
+    """Its connections end, and are made again; then nothing comes through, for longer than its session."""
+    port, door, told = ports.choose(3)
+    listeners = second_door("WIRED", "PLAINTEXT", port=port, door=door, told=told)
+    with LocalStack(port=port, settings=listeners) as stack, Wire(told, door) as wire, ExitStack() as services:
+        settings, wired = (KafkaSettings(servers) for servers in (stack.bootstrap_servers, f"{HOST}:{told}"))
+        cut_off = services.enter_context(running(wired))
+        with KafkaWorld(settings, cut_off, 18) as world:
+            world.begin_three()
+            wait_for_owner(world.merge, cut_off)
+            play(world)
+            wire.reset()
+            play(world)
+            wire.cut()
+            world.step()
+            successor = services.enter_context(running(settings))
+            world.merge.service = successor
+            wait_for_owner(world.merge, successor)
+            play(world)
+            wire.mend()
+            wait_for_owner(world.merge, cut_off, successor)
+            world.end()
+
+
 def refused(service: Service, merge: KafkaMerge) -> bool:
     """Tell whether a process failed to commit a transaction of a merge."""
     return has_failed(service, merge, "commit_failed")
@@ -261,11 +287,27 @@ def test_a_lane_that_cannot_be_taken_over_holds_no_other(settings: KafkaSettings
         merge.wait_for_stable(20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mortal() -> Iterator[LocalStack]:
-    """A broker of our own, to be killed."""
+    """A broker of our own, to be stopped and killed."""
     with LocalStack() as stack:
         yield stack
+
+
+def test_what_is_defined_and_merged_survives_a_stop_of_everything(mortal: LocalStack) -> None:
+    settings = KafkaSettings(mortal.bootstrap_servers)
+    with running(settings) as service, KafkaWorld(settings, service, 8) as world:
+        world.begin_three()
+        play(world)
+        path = f"/v1/merges/{world.merge.name}"
+        wanted = service.call("GET", path)[1]["desired"]
+        service.end(signal.SIGKILL)
+        mortal.stop(keep_data=True)
+        mortal.start()
+        service.start()
+        assert service.call("GET", path)[1]["desired"] == wanted
+        world.restart_producers()
+        world.end()
 
 
 @pytest.mark.parametrize("seed", [3])
@@ -295,6 +337,34 @@ def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
                 require_standstill(world, undecided)
                 return
         world.end()
+
+
+def test_one_of_three_brokers_is_killed_in_mid_transaction_and_comes_back(
+    gate: Gate, figure: Figure, *, long: bool
+) -> None:
+    """With replication no decision is lost: it goes on while each of them is away, and is right in the end."""
+    if not long:
+        pytest.skip("three brokers on two cores: --long")
+    kills = 6
+    with LocalStack(brokers=3) as stack, ExitStack() as rest:
+        settings = KafkaSettings(stack.bootstrap_servers)
+        service = rest.enter_context(running(settings, gate.environment))
+        world = rest.enter_context(KafkaWorld(settings, service, 3, count=60 * kills))
+        world.begin_three()
+        for kill in range(kills):
+            play(world)
+            gate.close()
+            world.step()
+            wait_for_open_transaction(world.merge)
+            stack.kill(node=1 + kill % 3)
+            gate.open()
+            world.restart_producers()
+            play(world)
+            assert not world.undecided()
+            world.merge.wait(lambda: world.joined() != set(), "it goes on without the broker")
+            stack.restart()
+        world.end()
+    figure(f"{kills} kills of one of three brokers with transactions open: nothing lost, nothing repeated")
 
 
 def require_standstill(world: KafkaWorld, undecided: list[str]) -> None:

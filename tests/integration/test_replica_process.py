@@ -174,7 +174,7 @@ def test_a_replica_that_still_waits_for_its_feed_says_so_and_is_stopped_cleanly(
         assert process.signal(signal.SIGTERM) == 0
 
 
-def test_a_replica_runs_on_a_standalone_cluster_and_a_kill_of_its_driver_leaves_no_executor(
+def test_a_replica_runs_on_a_standalone_cluster_and_neither_a_kill_of_its_driver_nor_a_stop_leaves_an_executor(
     world: FeedWorld, tmp_path: Path, figure: Figure, long: bool
 ) -> None:
     if not long:
@@ -199,12 +199,19 @@ def test_a_replica_runs_on_a_standalone_cluster_and_a_kill_of_its_driver_leaves_
             stable = WINDOWS.first_open(tau)
             process.topic.wait_for_stable(stable, check=process.check)
             assert process.topic.written().frozen() == window_counts(rows, WINDOWS, below=stable)
-            executors = cluster.executors()
-            assert any("CoarseGrainedExecutorBackend" in command for command in executors.values()), executors
-            assert any("pyspark" in command and "java" not in command for command in executors.values()), executors
-            began = time.monotonic()
-            assert process.signal(signal.SIGKILL) == -signal.SIGKILL
-            wait_seldom(lambda: not alive(executors), "no executor is left", seconds=60)
-            figure(
-                f"cluster: {len(executors)} processes of executors gone {time.monotonic() - began:.1f} s after kill -9"
-            )
+            figure(f"cluster: {executors_gone(cluster, process, signal.SIGKILL)} after kill -9")
+            process.start(SPARK_LOCAL_IP="127.0.0.1")
+            world.beat(tau=tau + WINDOWS.width_ms)
+            process.topic.wait_for_stable(WINDOWS.first_open(tau + WINDOWS.width_ms), check=process.check)
+            figure(f"cluster: {executors_gone(cluster, process, signal.SIGTERM)} after a stop")
+
+
+def executors_gone(cluster: SparkCluster, process: ReplicaProcess, how: signal.Signals) -> str:
+    """Send the driver a signal, and wait until no executor of it is left; tell how many, and how long."""
+    executors = cluster.executors()
+    assert any("CoarseGrainedExecutorBackend" in command for command in executors.values()), executors
+    assert any("pyspark" in command and "java" not in command for command in executors.values()), executors
+    began = time.monotonic()
+    assert process.signal(how) == (0 if how is signal.SIGTERM else -how)
+    wait_seldom(lambda: not alive(executors), "no executor is left", seconds=60)
+    return f"{len(executors)} processes of executors gone {time.monotonic() - began:.1f} s"
