@@ -2,52 +2,14 @@
 
 import sys
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import click
-import yaml
 
-from lmerge.errors import UsageError
 from lmerge.process.api import Api
 from services.cli.failure import FINE, NO
+from services.cli.merge_file import Document, parse
 from services.cli.options import api_options, json_option, say, why_option
-
-
-class Document(NamedTuple):
-    """One merge as a file has it."""
-
-    merge: str
-    definition: dict[str, Any]
-    inputs: dict[str, dict[str, Any]]
-
-
-def parse(stream: IO[str], name: str) -> list[Document]:
-    """Read the documents of a file.
-
-    Raises:
-        UsageError: it is no YAML, or one of them is no merge.
-    """
-    try:
-        found = [each for each in yaml.safe_load_all(stream) if each is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name}: no YAML: {' '.join(str(error).split())}") from error
-    if not found:
-        raise UsageError(f"{name}: there is no merge in it")
-    documents = [_document(each, f"{name}, document {number}") for number, each in enumerate(found, 1)]
-    names = [document.merge for document in documents]
-    if len(set(names)) < len(names):
-        raise UsageError(f"{name}: a merge is there twice: put its inputs into one document")
-    return documents
-
-
-def _document(found: Any, where: str) -> Document:
-    if not isinstance(found, dict) or not isinstance(found.get("merge"), str):
-        raise UsageError(f"{where}: give the name of a merge (merge: …), its definition, and its inputs")
-    inputs = found.get("inputs") or {}
-    if not isinstance(inputs, dict) or not all(isinstance(each, dict) for each in inputs.values()):
-        raise UsageError(f"{where}: give inputs by name, each with its topic (inputs: {{r1: {{topic: …}}}})")
-    definition = {str(key): value for key, value in found.items() if key not in ("merge", "inputs")}
-    return Document(found["merge"], definition, {str(key): value for key, value in inputs.items()})
 
 
 @click.command()

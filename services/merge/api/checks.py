@@ -57,7 +57,7 @@ def merge_problems(
         if found is None and not definition.create_topics:
             yield MissingTopic(
                 f"there is no {role} topic {spec.name} and create_topics is false: make it with {spec.partitions} "
-                "partitions (`lmerge topics` prints the settings), or let the service do it"
+                "partitions (`lmerge topics -f FILE` prints the settings), or let the service do it"
             )
         if found is not None and found.partitions != spec.partitions:
             yield WrongPartitions(

@@ -308,6 +308,18 @@ def test_topics_are_printed_with_settings_and_permissions(lmerge: Lmerge) -> Non
     assert {each["who"] for each in data["acls"]} == {"merge service", "replica", "consumer"}
 
 
+def test_topics_that_others_make_can_be_made_by_the_file_before_the_merge_is_defined(lmerge: Lmerge) -> None:
+    locked = YAML.replace("partitions: 2", "partitions: 2\ncreate_topics: false")
+    refused = lmerge("apply", "-f", "-", stdin=locked)
+    assert (refused.code, "(`lmerge topics -f FILE` prints the settings)" in refused.err) == (4, True)
+    planned = json.loads(lmerge("topics", "-f", "-", "--json", stdin=locked).out)
+    assert [merge.pop("merge") for merge in planned] == ["hot_items", "other"]
+    for topic in (*planned[0]["topics"], *planned[0]["inputs"]):
+        lmerge.world.topics.partitions[topic["name"]] = topic["partitions"]
+    assert lmerge("apply", "-f", "-", stdin=locked).code == 0
+    assert [json.loads(lmerge("topics", name, "--json").out) for name in ("hot_items", "other")] == planned
+
+
 def test_who_is_not_known_is_told_how_to_be(lmerge: Lmerge, tmp_path: Path) -> None:
     for token in ("wrong-secret", None):
         nobody = lmerge("merges", LMERGE_TOKEN=token)
@@ -369,6 +381,7 @@ def test_the_shell_completes_names(lmerge: Lmerge) -> None:
     words = {"COMP_WORDS": "lmerge status h", "COMP_CWORD": "2", "_LMERGE_COMPLETE": "bash_complete"}
     assert lmerge(**words).out.split() == ["plain,hot_items"]
     assert lmerge(**words, LMERGE_URL="http://127.0.0.1:1").out.strip() == ""
+    assert lmerge(**{**words, "COMP_WORDS": "lmerge topics h"}).out.split() == ["plain,hot_items"]
 
 
 def test_the_examples_in_the_code_are_right() -> None:
