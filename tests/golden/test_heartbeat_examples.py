@@ -229,6 +229,7 @@ def feed_counts(cuts: Sequence[Sequence[int]], *, disorder_ms: int) -> dict[int,
 
 
 def test_11_8_lateness_depends_on_batches_in_spark_and_not_in_a_feed() -> None:
+    """No Spark runs: its numbers are those of `spark_counts`, a model of it above. The feed's are of our own code."""
     rows = [6, 14, 7, 16, 8]
     one_by_one = [[ts] for ts in rows]
     assert spark_counts(one_by_one, 3)[5] == 2
@@ -267,6 +268,7 @@ def test_11_10_adaptive_estimates() -> None:
 
 
 def test_11_11_heartbeats_of_a_plan() -> None:
+    """Without its memory link: nothing here gives labels to operators, which 12.10 keeps as an option on paper."""
     generator = Generator(dict.fromkeys("123", Group(lag=0)), {})
     for name, tau in zip("123", (50, 48, 20), strict=True):
         generator.add_source((name, 0), tau=None, at=0)
@@ -274,7 +276,6 @@ def test_11_11_heartbeats_of_a_plan() -> None:
     s1, s2, s3 = ("1", 0), ("2", 0), ("3", 0)
     assert generator.promise(None).tau == 20  # query level
     assert (generator.tau_of([s1, s2]), generator.tau_of([s1, s2, s3])) == (48, 20)  # operator level: O1, O2
-    assert generator.tau_of({s1, s2} | {s3}) == 20  # O1 under a memory link to O2 has the label of O2
 
 
 @pytest.mark.parametrize(

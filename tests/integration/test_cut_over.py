@@ -115,11 +115,9 @@ def test_another_plan_takes_over_by_the_recipe(spark: SparkSession, cutover: Cut
 
 @pytest.mark.timeout(600)  # a start of Spark that is starved is tried again
 def test_a_plan_that_starts_cold_joins_and_carries_on_alone_when_the_old_one_is_killed(
-    spark: SparkSession, cutover: Cutover, tmp_path: Path, figure: Figure, long: bool
+    spark: SparkSession, cutover: Cutover, tmp_path: Path, figure: Figure
 ) -> None:
-    """The new one runs in this process, where Spark is warm."""
-    if not long:
-        pytest.skip("it starts Spark in a process of its own; `test_fast_forward` kills all others too")
+    """The old one is a process of its own; the new one runs in this one, where Spark is warm."""
     with ExitStack() as stack:
         old = ReplicaProcess(cutover.world, tmp_path / "a1", plan="direct", lanes=LANES, max_cuts=7)
         stack.callback(old.close)

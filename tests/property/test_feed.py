@@ -5,12 +5,14 @@ a test wants it, break it). It is read in random order and cut at random moments
 last committed heartbeat, and a cut that was made but not committed.
 """
 
+import json
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import pairwise, permutations
+from math import floor
 
 import pytest
 from hypothesis import given
@@ -308,7 +310,29 @@ def test_numbers_are_read_as_exact_decimals_rounded_down(number: Decimal, unit: 
     assert read_timestamp(source, value.encode(), 0) == (ms if MIN_TS <= ms <= MAX_TS else None)
 
 
-@given(st.binary(max_size=40) | st.text(alphabet='{}[]":,ts0123456789.eE-+ truefalsn', max_size=40).map(str.encode))
-def test_no_bytes_make_the_reading_of_a_timestamp_fail(value: bytes) -> None:
-    source = Source(topic="a", time="$.ts", disorder_ms=0)
-    assert read_timestamp(source, value, 0) in {None, *range(10)} or b"ts" in value
+anything = st.binary(max_size=40) | st.text(alphabet='{}[]":,ts0123456789.eE-+ truefalsn', max_size=40).map(str.encode)
+in_fields = st.integers(min_value=-9, max_value=2 * MAX_TS).map(str) | st.sampled_from(
+    ["0", "0.9", f'"{MAX_TS}.9"', str(MAX_TS + 1), "true", "null", "[7]", '"ts"']
+)
+objects = st.lists(st.tuples(st.sampled_from(["ts", "s"]), in_fields), min_size=1, max_size=2).map(
+    lambda fields: "{" + ",".join(f'"{name}":{text}' for name, text in fields) + "}"
+)
+
+
+def spelt(value: bytes) -> Decimal | None:
+    """Give the number that the last `ts` of an object spells, by Python's own reader of JSON, or None."""
+    try:
+        row = json.loads(value.decode(errors="replace"), parse_int=Decimal, parse_float=Decimal)
+        ts = row.get("ts") if isinstance(row, dict) else None
+        return Decimal(ts) if isinstance(ts, Decimal | str) else None
+    except (ValueError, InvalidOperation):
+        return None
+
+
+@given(st.tuples(objects.map(str.encode), anything))
+def test_no_bytes_make_the_reading_of_a_timestamp_fail_and_what_it_reads_is_a_number_of_the_row(
+    values: tuple[bytes, bytes],
+) -> None:
+    for value in values:
+        found, number = read_timestamp(Source(topic="a", time="$.ts", disorder_ms=0), value, 7), spelt(value)
+        assert found is None or (number is not None and found == floor(number) and MIN_TS <= found <= MAX_TS)

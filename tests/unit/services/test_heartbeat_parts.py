@@ -244,6 +244,87 @@ def test_the_late_topic_takes_the_largest_row_of_every_source_with_the_headers_o
     assert prepare(Making([]), DEFINITION, create=True).copy_bytes == 0  # type: ignore[arg-type]
 
 
+class Kept:
+    """Describes topics with their settings; one that is not there is made with those that it is asked for with."""
+
+    def __init__(self, topics: Mapping[str, Mapping[str, str]]) -> None:
+        self._topics: dict[str, Mapping[str, str]] = dict(topics)
+
+    def describe(self, *names: str) -> dict[str, TopicDescription]:
+        defaults = {"cleanup.policy": "delete", "max.message.bytes": "1048588"}
+        return {name: TopicDescription(name, f"id of {name}", 1, {**defaults, **self._topics[name]}) for name in names}
+
+    def ensure(self, *specs: TopicSpec) -> dict[str, TopicDescription]:
+        for spec in specs:
+            self._topics.setdefault(spec.name, spec.config)
+        return self.describe(*(spec.name for spec in specs))
+
+
+TWO_SOURCES = FeedDefinition(
+    name="f",
+    sources=tuple(Source(topic=topic, time="kafka", disorder_ms=0) for topic in "ab"),
+    max_ahead_ms=None,
+    copy_left_out=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("retentions", "longest"),
+    [(("7000", "60000"), "60000"), (("60000", "7000"), "60000"), (("-1", "7000"), "-1"), (("7000", "-1"), "-1")],
+)
+def test_a_feed_asks_for_topics_that_keep_records_as_long_as_the_source_that_keeps_them_longest(
+    retentions: tuple[str, str], longest: str
+) -> None:
+    kept = Kept({topic: {"retention.ms": retention} for topic, retention in zip("ab", retentions, strict=True)})
+    topics = prepare(kept, TWO_SOURCES, create=True)  # type: ignore[arg-type]
+    assert not topics.retention_is_short
+    for made in kept.describe("f.heartbeats", "f.late").values():
+        found = [made.config[setting] for setting in ("cleanup.policy", "retention.ms", "retention.bytes")]
+        assert found == ["delete", longest, "-1"]
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize(
+    ("rows", "heartbeats", "is_short"),
+    [
+        ("60000", "59999", True),
+        ("60000", "60000", False),
+        ("60000", "-1", False),
+        ("-1", "60000", True),
+        ("-1", "-1", False),
+    ],
+)
+def test_heartbeats_that_expire_before_the_rows_of_a_source_are_told(
+    *, rows: str, heartbeats: str, is_short: bool, create: bool
+) -> None:
+    """A topic that exists is left as it is. Rows of the other source live for a second."""
+    retentions = {"a": "1000", "b": rows, "f.heartbeats": heartbeats, "f.late": "1000"}
+    kept = Kept({topic: {"retention.ms": retention} for topic, retention in retentions.items()})
+    topics = prepare(kept, TWO_SOURCES, create=create)  # type: ignore[arg-type]
+    assert topics.retention_is_short == is_short
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("b", "its rows vanish, so that two replicas would read different ones"),
+        ("f.heartbeats", "what a heartbeat decided must not vanish before the rows do"),
+    ],
+)
+def test_a_compacted_source_or_heartbeats_topic_is_refused_and_the_reason_is_given(
+    *, topic: str, reason: str, policy: str, create: bool
+) -> None:
+    configs = {name: {"retention.ms": "1000"} for name in ("a", "b", "f.heartbeats", "f.late")}
+    configs[topic]["cleanup.policy"] = policy
+    with pytest.raises(UsageError) as caught:
+        prepare(Kept(configs), TWO_SOURCES, create=create)  # type: ignore[arg-type]
+    assert (
+        str(caught.value) == f"topic {topic} has cleanup.policy={policy}: {reason}; set it to delete, or copy the topic"
+    )
+
+
 class State:
     """What a process says of itself."""
 
