@@ -49,6 +49,9 @@ from services.merge.supervisor import Supervisor
 
 START_MS = 1_700_000_000_000
 THREAD = "thread_seconds_per_million"
+ROUNDS = 9
+"""Of the copier and the service, four seconds each: the ratio of one is anything from 0.75 to 1.25 of the middle one."""
+
 BARS = {"R0": 0.5, "R1": 0.5, "R2": 0.5, "R3": 0.35, "R4": 0.35}
 
 
@@ -272,7 +275,7 @@ def run(*, quick: bool, profile: bool, say: Callable[[str], object] = print) -> 
     with LocalStack(steady=not quick) as stack:
         bench = Bench(stack.bootstrap_servers)
         for algorithm, bar in BARS.items():
-            pair = [*map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else 3))]
+            pair = [*map(note, bench.merge(algorithm, 20_000 if quick else 200_000, 1 if quick else ROUNDS))]
             bars.append(Bar(f"{algorithm}: thread CPU of the copier to that of the loop", _ratio(pair), bar))
         size = {"seconds": 2, "rounds": 1} if quick else {"seconds": 4, "rounds": 3}
         for lanes in (1, 4, 16):
