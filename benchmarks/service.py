@@ -50,7 +50,7 @@ from services.merge.supervisor import Supervisor
 START_MS = 1_700_000_000_000
 THREAD = "thread_seconds_per_million"
 ROUNDS = 9
-"""Of the copier and the service, four seconds each: the ratio of one is anything from 0.75 to 1.25 of the middle one."""
+"""Of the copier and the service, four seconds each: the ratio of one is 0.75 to 1.25 of that of the middle one."""
 
 BARS = {"R0": 0.5, "R1": 0.5, "R2": 0.5, "R3": 0.35, "R4": 0.35}
 

@@ -43,42 +43,38 @@ class OrderedMerge(Merge):
         self, stream: Stream, elements: Sequence[Element], begin: int, output: list[Element]
     ) -> tuple[int, Fact | None]:
         """Take inserts; those of a joined stream without a call, but to ask whether one is new."""
-        lowest = max(stream.own_stable, self._origin)
-        strict = self.strict
-        place, stop = begin, None
+        lowest, max_vs = max(stream.own_stable, self._origin), self._max_vs
+        strict, is_joined, is_new = self.strict, stream.joined, self._is_new
+        place, behind, stop = begin, 0, None
         for element in islice(elements, begin, None):
             if type(element) is not Insert:  # a run of inserts is over; isinstance would cost twice as much
                 break
             vs = element.vs
-            if vs < lowest or not stream.joined or (vs <= (last := stream.last_vs) and (strict or vs < last)):
-                stop = self._insert_one(stream, element, output)
-            elif vs < self._max_vs:
-                self._behind += 1
+            if vs < lowest or not is_joined or (vs <= (last := stream.last_vs) and (strict or vs < last)):
+                if (stop := self._insert_one(stream, element, output)) is not None:
+                    break
+            elif vs < max_vs:
+                behind += 1
                 stream.last_vs = vs
             elif vs < self._max_stable:
                 self._late += 1
                 stream.last_vs = vs
             else:
-                stop = self._lead(stream, element, output)
-            if stop is not None:
-                break
+                new = is_new(stream, element)
+                if new is True:
+                    self._max_vs = max_vs = vs
+                    output.append(element)
+                    if self._members.earliest < INFINITY:
+                        self._lead_joined(output)
+                elif new is False:  # another stream has brought it
+                    behind += 1
+                else:
+                    stop = new
+                    break
+                stream.last_vs = vs
             place += 1
+        self._behind += behind
         return place, stop
-
-    def _lead(self, stream: Stream, element: Insert, output: list[Element]) -> Violation | None:
-        """Put an element out, unless another stream has brought it."""
-        new = self._is_new(stream, element)
-        if new is True:
-            self._max_vs = element.vs
-            output.append(element)
-            if self._members.earliest < INFINITY:
-                self._lead_joined(output)
-        elif new is False:
-            self._behind += 1
-        else:
-            return new
-        stream.last_vs = element.vs
-        return None
 
     def _insert(self, stream: Stream, element: Insert, output: list[Element]) -> Fact | None:  # noqa: ARG002
         vs = element.vs

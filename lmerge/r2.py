@@ -30,16 +30,19 @@ class R2(OrderedMerge):
         self._payloads: set[Payload] = set()
 
     def _is_new(self, stream: Stream, element: Insert) -> bool | Violation:
-        if stream.last_vs != element.vs:
-            stream.seen = set()
-        if element.payload in stream.seen:
+        vs, payload = element.vs, element.payload
+        if stream.last_vs != vs:
+            stream.seen = {payload}
+        elif payload in stream.seen:
             return Violation(Rule.DUPLICATE, stream.stream_id, element, f"{element} comes a second time")
-        stream.seen.add(element.payload)
-        if element.vs > self._max_vs:
-            self._payloads = set()
-        if element.payload in self._payloads:
+        else:
+            stream.seen.add(payload)
+        if vs > self._max_vs:
+            self._payloads = {payload}
+        elif payload in self._payloads:
             return False
-        self._payloads.add(element.payload)
+        else:
+            self._payloads.add(payload)
         return True
 
     def _held(self) -> int:
