@@ -54,6 +54,7 @@ class Reporter:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._tally = report.Tally()
+        self._commit = report.checked_out()  # before hours in which somebody may commit
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a phase of a test."""
@@ -61,7 +62,7 @@ class Reporter:
 
     def pytest_sessionfinish(self) -> None:
         """Put what was counted into the page."""
-        report.write(self._file, self._tally)
+        report.write(self._file, self._tally, self._commit)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Which permissions a locked-down cluster has to grant for a merge, and to whom. Pure."""
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 Who = Literal["merge service", "replica", "consumer"]
 Resource = Literal["topic", "group", "transactional-id"]
@@ -17,7 +17,7 @@ class Grant(NamedTuple):
     operations: tuple[str, ...]
 
     def command(self, servers: str) -> str:
-        """Write it for Kafka's own tool; the principal is for the reader to fill in."""
+        """Write it for Kafka's own tool; principal and consumer group are for the reader to fill in."""
         principal = self.who.upper().replace(" ", "-")
         operations = " ".join(f"--operation {each}" for each in self.operations)
         pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
@@ -28,8 +28,12 @@ class Grant(NamedTuple):
 
 
 _LOOK = ("Describe", "DescribeConfigs")
-_TAIL_GROUP = "lmerge-tail"
-"""Readers that join no group name this one; brokers ask for it all the same."""
+CONSUMER_GROUP: Final = "CONSUMER-GROUP"
+"""For the reader to fill in, as principals are. Not all groups: who may read that of the merge can hold its lanes."""
+
+_TAIL_GROUP: Final = "lmerge-tail"
+_READER_GROUP: Final = "lmerge-reader"
+"""Readers that join no group name these; brokers ask for them all the same."""
 
 
 def grants(merge: str, topics: dict[str, str], inputs: dict[str, str], *, create: bool) -> Iterator[Grant]:
@@ -56,7 +60,8 @@ def grants(merge: str, topics: dict[str, str], inputs: dict[str, str], *, create
     for topic in inputs.values():
         yield Grant("replica", "transactional-id", topic, False, ("Describe", "Write"))
     yield Grant("consumer", "topic", topics["merged"], False, (*_LOOK, "Read"))
-    yield Grant("consumer", "group", "*", False, ("Describe", "Read"))
+    for group in (_TAIL_GROUP, _READER_GROUP, CONSUMER_GROUP):
+        yield Grant("consumer", "group", group, False, ("Describe", "Read"))
 
 
 def as_json(grant: Grant) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The file that `lmerge apply -f` and `lmerge topics -f` take: merges with their inputs, a document for each."""
 
+from collections.abc import Mapping
 from typing import IO, Any, NamedTuple
 
 import yaml
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from lmerge.errors import LMergeError, UsageError
 from services.merge import desired as decide
 from services.merge.definitions import Desired, Id, InputDefinition, MergeDefinition
+from services.merge.topics import taken_topics
 
 
 class Document(NamedTuple):
@@ -46,8 +48,12 @@ def parse(stream: IO[str], name: str) -> list[Document]:
     return documents
 
 
-def wanted(document: Document) -> Desired:
+def wanted(document: Document, others: Mapping[str, Desired]) -> Desired:
     """Return what a document asks for, checked as the merge service does, as far as that needs neither it nor Kafka.
+
+    Args:
+        document: of the file.
+        others: what the documents before it ask for.
 
     Raises:
         UsageError: a field makes no sense, or contradicts another one.
@@ -55,9 +61,12 @@ def wanted(document: Document) -> Desired:
     merge = document.merge
     try:
         fields = _Fields.model_validate({**document.definition, "merge": merge, "inputs": document.inputs})
-        desired = decide.put_merge(None, merge, fields, _no_id)
-        for name, definition in fields.inputs.items():
-            desired = decide.put_input(desired, merge, name, definition, _no_id)
+        definition = MergeDefinition.model_validate(document.definition)
+        for taken in taken_topics(merge, definition, others):
+            raise taken
+        desired = decide.put_merge(None, merge, definition, _no_id)
+        for name, attached in fields.inputs.items():
+            desired = decide.put_input(desired, merge, name, attached, _no_id)
     except ValidationError as error:
         raise UsageError(f"{document.where}: {_wrong_fields(error)}") from None
     except LMergeError as error:

@@ -4,7 +4,7 @@ Of a merge that is defined by the word of the service; of one that is not yet by
 somebody else makes the topics, or grants what is needed, can be prepared before anything runs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, Final, NamedTuple
 
 import click
@@ -15,6 +15,7 @@ from services.cli.acls import Grant, grants
 from services.cli.acls import as_json as grant_json
 from services.cli.merge_file import Document, parse, wanted
 from services.cli.options import api_options, json_option, optional_merge_argument, say
+from services.merge.definitions import Desired
 from services.merge.topics import AUDIT, CONTROL, owned_topics
 
 
@@ -63,7 +64,8 @@ class _Merge(NamedTuple):
 def topics(*, api: Api, merge: str | None, stream: IO[str] | None, servers: str, as_json: bool) -> None:
     """Print the topics of MERGE with their settings, and the permissions (ACLs) that a locked-down cluster must grant.
 
-    They are commands of Kafka's own tools; replace User:… by your principals. With -f they are for the merges of a file
+    They are commands of Kafka's own tools; replace User:… by your principals, and CONSUMER-GROUP by
+    the group of a consumer. With -f they are for the merges of a file
     as lmerge apply takes it, defined or not, and neither the merge service nor Kafka is asked: where create_topics is
     false, make the topics before you apply it. Name the inputs in it that will attach themselves, too.
     """
@@ -71,7 +73,7 @@ def topics(*, api: Api, merge: str | None, stream: IO[str] | None, servers: str,
         one = _defined(api, merge)
         say(_data(one), "\n".join(_lines(one, servers)), as_json=as_json)
     elif stream is not None and merge is None:
-        planned = [_planned(document) for document in parse(stream, stream.name)]
+        planned = _planned(parse(stream, stream.name))
         data = [{"merge": each.name, **_data(each)} for each in planned]
         say(data, "\n".join(line for each in planned for line in _lines(each, servers)), as_json=as_json)
     else:
@@ -85,12 +87,17 @@ def _defined(api: Api, merge: str) -> _Merge:
     return _Merge(merge, definition["partitions"], definition["create_topics"], desired["topics"], inputs)
 
 
-def _planned(document: Document) -> _Merge:
-    desired = wanted(document)
-    definition = desired.definition
-    owned = [_topic_json(role, spec) for role, spec in owned_topics(document.merge, definition)]
-    inputs = {name: each.definition.topic for name, each in sorted(desired.inputs.items())}
-    return _Merge(document.merge, definition.partitions, definition.create_topics, owned, inputs)
+def _planned(documents: Iterable[Document]) -> list[_Merge]:
+    found: dict[str, Desired] = {}
+    for document in documents:
+        found[document.merge] = wanted(document, found)
+    planned = []
+    for merge, desired in found.items():
+        definition = desired.definition
+        owned = [_topic_json(role, spec) for role, spec in owned_topics(merge, definition)]
+        inputs = {name: each.definition.topic for name, each in sorted(desired.inputs.items())}
+        planned.append(_Merge(merge, definition.partitions, definition.create_topics, owned, inputs))
+    return planned
 
 
 def _data(found: _Merge) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class MergeDefinition(Model):
     state_topic: TopicName | None = None
     feedback_topic: TopicName | None = None
     create_topics: bool = True
-    """False on a cluster where somebody else makes the topics: `lmerge topics` prints them."""
+    """False on a cluster where somebody else makes the topics: `lmerge topics -f` prints them."""
 
     @model_validator(mode="after")
     def _check(self) -> "MergeDefinition":

@@ -54,9 +54,12 @@ class Schedule:
     def came(self, batches: Collection[Batch], now: float) -> None:
         """Note what has come since the last call, perhaps nothing."""
         self._every = self._pace.interval(batches)
-        if batches and self._is_silent:
-            self._waits_since = now
-        self._is_silent = not batches
+        if batches:
+            if self._is_silent and self._waits_since == -math.inf:
+                self._waits_since = now
+            self._is_silent = False
+        elif now >= self.soonest:  # that nothing comes within the interval is no silence
+            self._is_silent = True
 
     def tried(self, now: float, *, has_committed: bool) -> None:
         """Note that a commit began at this time, and whether there was something to commit."""

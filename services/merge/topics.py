@@ -4,10 +4,12 @@ The one place that knows: the service makes them so, REST shows them, and `lmerg
 where somebody else makes them.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from lmerge.kafka import TopicSpec
-from services.merge.definitions import MergeDefinition
+from services.merge.definitions import Desired, MergeDefinition
+from services.merge.desired import Conflict
 
 Role: TypeAlias = Literal["merged", "state", "feedback"]
 
@@ -24,6 +26,10 @@ STATE_CONFIG: Final = {
     "segment.ms": "10000",
     "min.cleanable.dirty.ratio": "0.1",
 }
+
+
+class TopicTaken(Conflict):
+    """A topic belongs to something else."""
 
 
 class MergeTopic(NamedTuple):
@@ -45,6 +51,19 @@ def owned_topics(merge: str, definition: MergeDefinition) -> tuple[MergeTopic, .
         MergeTopic("state", TopicSpec(definition.state(merge), partitions, config=dict(STATE_CONFIG))),
         MergeTopic("feedback", TopicSpec(definition.signals(merge), 1, config={"cleanup.policy": "delete"})),
     )
+
+
+def taken_topics(merge: str, definition: MergeDefinition, others: Mapping[str, Desired]) -> Iterator[TopicTaken]:
+    """Say which topics that a merge would write belong to something else."""
+    names = [each.spec.name for each in owned_topics(merge, definition)]
+    for name in sorted(set(names)):
+        if names.count(name) > 1:
+            yield TopicTaken(f"topic {name} is named twice: merged, state and feedback are three topics")
+        if name in (CONTROL.name, AUDIT.name):
+            yield TopicTaken(f"topic {name} belongs to the service, for all merges: choose another name")
+        for other, desired in others.items():
+            if other != merge and name in [each.spec.name for each in owned_topics(other, desired.definition)]:
+                yield TopicTaken(f"topic {name} is written by merge {other}: choose another name")
 
 
 def group_id(merge: str) -> str:

@@ -130,9 +130,11 @@ def test_a_merge_of_whose_topics_one_was_deleted_writes_nothing_until_the_other_
         wait_until(lambda name=name: _stable(service, name) == 20, "it is merged", seconds=60)  # type: ignore[misc]
     before = {name: merged(settings, f"{name}.merged") for name in merges}
     service.end(signal.SIGKILL)
-    for name, (gone, _) in merges.items():
-        admin.delete(f"{name}.{gone}")
-    service.start()
+    try:
+        for name, (gone, _) in merges.items():
+            admin.delete(f"{name}.{gone}")
+    finally:  # the other tests need it
+        service.start()
     for name, (_, left) in merges.items():
         wait_until(lambda name=name: _was_given_up(service, name), "it cannot begin", seconds=60)  # type: ignore[misc]
         assert merged(settings, f"{name}.merged") == (before[name] if left == "merged" else [])

@@ -46,16 +46,21 @@ from lmerge.kafka import (
 from lmerge.process.kafka_options import read_client
 from replicas.sink import Sink
 from replicas.state import Tag
+from services.cli.acls import CONSUMER_GROUP
 from tests.support.cli import run_cli
 from tests.support.kafka import wait_until
 from tests.support.merge_service import ROOT, Service, merged, several
 from tests.support.streams import hello, ins, stb
+from tests.support.wire import second_door
 
 A = b'"A"'
 PASSWORD = "a-password-that-nobody-may-read"
 
 USERS: Final = {"merge service": "lmerge", "replica": "replica", "consumer": "reader"}
 """Who logs in as whom, by the words of `lmerge topics`."""
+
+GROUP: Final = "billing"
+"""Of the consumer."""
 
 OPERATIONS: Final = {each.name.title().replace("_", ""): each for each in AclOperation}
 """By the names that Kafka's own tools take, such as DescribeConfigs."""
@@ -75,7 +80,7 @@ class Secured(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Start a broker once to have its ports, and again with a listener that wants TLS and a login, and rules."""
+    """Start a broker with a second listener, that wants TLS and a login, and with rules for who comes in there."""
     directory = tmp_path_factory.mktemp("tls")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "ca.pem")
@@ -83,20 +88,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     key = load_pem_private_key(issued.private_key_pem.bytes(), None)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (directory / "broker.pem").write_bytes(b"".join([pem, *(blob.bytes() for blob in issued.cert_chain_pems)]))
-    name = f"secured-{uuid.uuid4().hex[:8]}"
-    first = LocalStack(name=name).start()
-    (node,) = first.layout.nodes
-    first.stop(keep_data=True)
-    (port,) = ports.choose(1)
+    port, door = ports.choose(2)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    listeners = (
-        f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller_port},SECURE://127.0.0.1:{port}"
-    )
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS.values())
     settings = {
-        "listeners": listeners,
-        "advertised.listeners": listeners,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
+        **second_door("SECURE", "SASL_SSL", port=port, door=door, told=door),
         "listener.name.secure.ssl.keystore.type": "PEM",
         "listener.name.secure.ssl.keystore.location": str(directory / "broker.pem"),
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -104,8 +100,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with LocalStack(name=name, settings=settings) as stack:
-        yield Secured(KafkaSettings(stack.bootstrap_servers), f"127.0.0.1:{port}", directory / "ca.pem")
+    with LocalStack(port=port, settings=settings) as stack:
+        yield Secured(KafkaSettings(stack.bootstrap_servers), f"127.0.0.1:{door}", directory / "ca.pem")
 
 
 def client_file(secured: Secured, directory: Path, password: str, user: str = "lmerge") -> Path:
@@ -168,7 +164,7 @@ def binding(acl: dict[str, Any], operation: str) -> AclBinding:
     """Make one permission of what was printed."""
     return AclBinding(
         restype=ResourceType[acl["resource"].upper().replace("-", "_")],
-        name=acl["name"],
+        name=GROUP if acl["name"] == CONSUMER_GROUP else acl["name"],
         resource_pattern_type=ResourcePatternType.PREFIXED if acl["prefixed"] else ResourcePatternType.LITERAL,
         principal=f"User:{USERS[acl['who']]}",
         host="*",
@@ -210,7 +206,7 @@ def test_a_merge_runs_over_tls_with_a_login_and_the_permissions_that_are_printed
         with TailReader(replica) as tail:
             wait_until(lambda: tail.read_tail(f"{name}.feedback", 0) is not None, "r1 is told so", every=0.05)
 
-        with MergedReader(reader, f"{name}.merged", group=f"billing-{name}", follow=False) as events:
+        with MergedReader(reader, f"{name}.merged", group=GROUP, follow=False) as events:
             assert [*events.events()] == [Event(A, 6, 20)]
             events.commit()
         answers = [service.call("GET", path) for path in (f"/v1/merges/{name}", "/v1/merges", "/metrics")]

@@ -71,16 +71,19 @@ def update_figures(page: str, figures: dict[str, list[str]]) -> str:
     return "\n".join([before + FIGURES.rstrip(), "", *sorted(kept + told), *lines[end:]]) + "\n"
 
 
-def write(file: Path, tally: Tally) -> None:
-    """Put what was counted into the page."""
+def write(file: Path, tally: Tally, commit: str) -> None:
+    """Put what was counted into the page; the commit is the one that was run."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} cores, {memory:.0f} GiB"
-    rows = tally.rows(day=date.today(), commit=_commit(), machine=machine)  # noqa: DTZ011  # local
+    rows = tally.rows(day=date.today(), commit=commit, machine=machine)  # noqa: DTZ011  # local
     page = update(file.read_text() if file.exists() else "", rows)
     file.write_text(update_figures(page, {suite: tally.figures[suite] for suite in rows}))
 
 
-def _commit() -> str:
-    """Return what is checked out, so that a row tells of which code it is."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+def checked_out() -> str:
+    """Return what is checked out, and whether it was changed since, so that a row tells of which code it is."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no git, or no checkout
+        return "–"  # noqa: RUF001

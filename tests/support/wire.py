@@ -11,9 +11,11 @@ with LocalStack(port=port, settings=listeners), Wire(told, door) as wire:
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from deploy.local.ports import HOST, choose
+
+T = TypeVar("T")
 
 
 def second_door(name: str, protocol: str, *, port: int, door: int, told: int) -> dict[str, str]:
@@ -50,7 +52,7 @@ class Wire:
     def __init__(self, entry: int, end: int) -> None:
         self._entry, self._end = entry, end
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="wire")
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wire", daemon=True)
         self._flows = asyncio.Event()
         self._carried: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -61,10 +63,12 @@ class Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._do(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        try:
+            self._do(self._close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
     def cut(self) -> None:
         """Let nothing through: both sides wait for an answer that does not come."""
@@ -74,12 +78,12 @@ class Wire:
         """Let all through again, what waited first."""
         self._loop.call_soon_threadsafe(self._flows.set)
 
-    def reset(self) -> None:
-        """End all connections; whoever comes again is carried."""
-        self._do(self._drop())
+    def reset(self) -> int:
+        """End all connections, and return how many there were; whoever comes again is carried."""
+        return self._do(self._drop())
 
-    def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+    def _do(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
 
     async def _open(self) -> None:
         self._flows.set()
@@ -90,11 +94,12 @@ class Wire:
         self._server.close()
         await self._drop()
 
-    async def _drop(self) -> None:
+    async def _drop(self) -> int:
         carried = [*self._carried]
         for task in carried:
             task.cancel()
         await asyncio.gather(*carried, return_exceptions=True)
+        return len(carried)
 
     def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = self._loop.create_task(self._carry(reader, writer))

@@ -9,11 +9,7 @@ from services.merge.api.seam import Topics
 from services.merge.definitions import Attachment, Desired, InputDefinition, MergeDefinition
 from services.merge.desired import Conflict
 from services.merge.lane_record import LaneRecord
-from services.merge.topics import AUDIT, CONTROL, MergeTopic, owned_topics
-
-
-class TopicTaken(Conflict):
-    """A topic belongs to something else."""
+from services.merge.topics import MergeTopic, owned_topics, taken_topics
 
 
 class NotQuarantined(Conflict):
@@ -64,19 +60,6 @@ def merge_problems(
                 f"{role} topic {spec.name} exists with {found.partitions} partitions, {spec.partitions} are wanted: "
                 "choose another name, or ask for as many as it has"
             )
-
-
-def taken_topics(merge: str, definition: MergeDefinition, others: Mapping[str, Desired]) -> Iterator[LMergeError]:
-    """Say which topics that a merge would write belong to something else."""
-    names = [each.spec.name for each in owned_topics(merge, definition)]
-    for name in sorted(set(names)):
-        if names.count(name) > 1:
-            yield TopicTaken(f"topic {name} is named twice: merged, state and feedback are three topics")
-        if name in (CONTROL.name, AUDIT.name):
-            yield TopicTaken(f"topic {name} belongs to the service, for all merges: choose another name")
-        for other, desired in others.items():
-            if other != merge and name in [each.spec.name for each in owned_topics(other, desired.definition)]:
-                yield TopicTaken(f"topic {name} is written by merge {other}: choose another name")
 
 
 def input_problems(topics: Topics, merge: str, partitions: int, definition: InputDefinition) -> Iterator[LMergeError]:

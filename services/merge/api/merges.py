@@ -14,7 +14,6 @@ from services.merge.api.checks import (
     merge_problems,
     plan_topics,
     refuse_first,
-    taken_topics,
 )
 from services.merge.api.problems import code_of, documented
 from services.merge.api.seam import Parts
@@ -32,6 +31,7 @@ from services.merge.api.views import (
     planned_view,
 )
 from services.merge.definitions import Desired, MergeDefinition
+from services.merge.topics import taken_topics
 
 
 def merges(parts: Parts) -> APIRouter:

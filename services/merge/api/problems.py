@@ -17,10 +17,11 @@ from starlette.types import Scope
 from lmerge.errors import LMergeError, UsageError
 from lmerge.kafka import BrokerError, MissingTopic, Refused, WrongPartitions
 from services.log import log
-from services.merge.api.checks import NotQuarantined, TopicTaken
+from services.merge.api.checks import NotQuarantined
 from services.merge.control_topic import UnreadableControl
 from services.merge.desired import Conflict, NotFound, TooFar, TooMany, TooWeak
 from services.merge.lane_record import UnreadableRecord
+from services.merge.topics import TopicTaken
 
 MEDIA_TYPE: Final = "application/problem+json"
 

@@ -104,6 +104,8 @@ def test_several_merges_are_printed_each_in_turn(tmp_path: Path) -> None:
         ("policy: some", "unknown policy 'some'"),
         ("algorithm: R1\nquarantine_diverging: true", "merge m comes to R1, which does not compare its inputs"),
         ("inputs: {r1: {topic: m.merged}}", "topic m.merged is what merge m writes"),
+        ("merged_topic: x\nstate_topic: x", "topic x is named twice"),
+        ("feedback_topic: lmerge.control", "topic lmerge.control belongs to the service"),
         ("inputs: {r1: {topic: a}, r2: {topic: a}}", "topic a is that of input r1"),
     ],
 )

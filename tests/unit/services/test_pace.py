@@ -51,6 +51,22 @@ def test_where_there_is_always_something_nothing_is_waited_for_but_the_interval(
         schedule.tried(commit, has_committed=True)
 
 
+def test_the_first_that_came_after_a_silence_waits_no_longer_for_those_behind_it() -> None:
+    schedule = Schedule(PACE)
+    for records, now in ((batches(5), 10.0), ([], 10.001), (batches(5), 10.002), ([], 10.003), (batches(5), 10.004)):
+        schedule.came(records, now)
+    assert schedule.due == pytest.approx(10.005)
+
+
+def test_that_nothing_comes_between_two_commits_is_no_silence() -> None:
+    schedule = Schedule(PACE)
+    schedule.came(batches(5), 10.0)
+    schedule.tried(10.005, has_committed=True)
+    schedule.came([], 10.006)
+    schedule.came(batches(5), 10.025)
+    assert schedule.due == pytest.approx(10.025)
+
+
 def test_where_there_was_nothing_to_commit_the_next_that_comes_waits_for_no_interval() -> None:
     schedule = Schedule(PACE)
     schedule.tried(10.0, has_committed=True)
