@@ -343,6 +343,7 @@ class Lane:
                 return
             begin = place
         state.go_to(end)
+        self._advanced = True  # also over records that are left out by order
         if malformed is not None:
             bad = records.offsets[malformed.index]
             state.go_to(bad)

@@ -129,6 +129,20 @@ def test_released_the_incarnation_is_read_again_from_its_hello() -> None:
     assert it.joined("r2")
 
 
+def test_a_record_that_is_left_out_is_passed_for_good() -> None:
+    """Though nothing comes of it: else a successor, and whoever looks, finds the input before it."""
+    it = lane("R3", "r1")
+    it.feed("r1", ins("A", 12, 18), stb(15), adj("no", 50, 60, 70))
+    order(it, "r1", release=Release(id="1", skip_record=True))
+    it.take("r1", 1)  # the search for its hello, as far as it has to go
+    it.take("r1", 2)
+    it.commit()
+    it.take("r1", 3)
+    it.commit()
+    assert it.record is not None
+    assert it.record.inputs["r1"].position == 3
+
+
 def test_what_is_read_again_is_not_heard_again() -> None:
     """Else a dead replica looks alive after each take-over, and a lane that nobody carries on looks well."""
     it = lane("R3", "r1")

@@ -211,10 +211,14 @@ class LaneWorld:
 
     def _attach_again(self) -> None:
         """Detach an input and attach it again, so quickly that the lane sees one change."""
-        if (name := self._dispensable()) and not (replica := self.replica_of(name)).tainted:
-            del self.wanted[name]
-            self._attach(replica)
-            self.owner.follow(self.wanted)
+        name = self._dispensable()
+        if name is None or (replica := self.replica_of(name)).tainted:
+            return
+        if replica.joins_at is not None and replica.lost_below >= 0:
+            return  # to say again from where it is complete would not be true any more
+        del self.wanted[name]
+        self._attach(replica)
+        self.owner.follow(self.wanted)
 
     def _pause_one(self) -> None:
         paused = [name for name, each in self.wanted.items() if each.paused]
@@ -293,9 +297,21 @@ class LaneWorld:
     def _lose_records(self) -> None:
         """Let retention remove what the lane has not read."""
         name = self._dispensable()
-        if name is not None and not (replica := self.replica_of(name)).broken:
+        if name is None or self._is_taken_at_its_word(name):
+            return
+        if not (replica := self.replica_of(name)).broken:
             replica.log.cut(self.rng.randrange(replica.log.low, replica.log.end + 1))
             replica.lost_below = replica.log.low
+
+    def _is_taken_at_its_word(self, name: str) -> bool:
+        """Tell whether an input is complete by the attach call alone (RS 5.5), and none of its records is read yet.
+
+        Nobody could tell that some are gone: until then whoever attaches it answers for what the topic holds.
+        """
+        wanted, record = self.wanted[name], self.broker.record
+        each = None if record is None else record.inputs.get(name)
+        is_known = each is not None and each.attachment == wanted.attachment
+        return wanted.definition.joins_at is not None and not is_known
 
     # -- what is checked
 
