@@ -154,7 +154,10 @@ class Bench:
             wait_until(lambda: _is_done(loop), "all is merged")
             working = [each for each in threading.enumerate() if each.name.startswith(("merge-", "commit-"))]
             thread = sum(_cpu(each) - before.get(each.ident, 0.0) for each in working)
-            return copier, {"what": "merge", **_used(total, wall, process, thread)}
+            merge: Row = {"what": "merge", **_used(total, wall, process, thread)}
+        # The broker is to have as little to do in a late round as in an early one.
+        self._admin.delete(*topics, f"{name}.copy", *(f"{name}.{role}" for role in ("merged", "state", "feedback")))
+        return copier, merge
 
 
 _profiled: list[cProfile.Profile] = []
