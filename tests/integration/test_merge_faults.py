@@ -71,6 +71,13 @@ def wait_for_open_transaction(merge: KafkaMerge) -> None:
         )
 
 
+def hold_a_transaction(world: KafkaWorld, gate: Gate) -> None:
+    """Let an input say something, and hold what comes of it before its commit."""
+    gate.close()
+    world.step()
+    wait_for_open_transaction(world.merge)
+
+
 @pytest.mark.parametrize("seed", [1])
 def test_killed_at_random_moments_and_between_produce_and_commit(
     settings: KafkaSettings, gate: Gate, figure: Figure, seed: int, *, long: bool
@@ -196,9 +203,7 @@ def test_a_zombie_that_wakes_up_is_refused(
         wait_for_owner(world.merge, zombie)
         play(world)
         if in_transaction:
-            gate.close()
-            world.step()
-            wait_for_open_transaction(world.merge)
+            hold_a_transaction(world, gate)
         zombie.signal(signal.SIGSTOP)
         with running(settings) as successor:
             world.merge.service = successor
@@ -321,10 +326,8 @@ def test_a_broker_that_is_killed_in_mid_transaction_and_comes_back(
         world.begin_three()
         for kill in range(kills):
             play(world)
-            gate.close()
-            world.step()
             # What came before these transactions is decided: a broker takes none of a writer whose last one is not.
-            wait_for_open_transaction(world.merge)
+            hold_a_transaction(world, gate)
             world.wait_until_inputs_are_decided()
             mortal.kill()
             gate.open()
@@ -353,9 +356,7 @@ def test_one_of_three_brokers_is_killed_in_mid_transaction_and_comes_back(
         world.begin_three()
         for kill in range(kills):
             play(world)
-            gate.close()
-            world.step()
-            wait_for_open_transaction(world.merge)
+            hold_a_transaction(world, gate)
             stack.kill(node=1 + kill % 3)
             gate.open()
             world.restart_producers()
